@@ -33,6 +33,12 @@ void AbsentCommunicator::reduce_scatter(StreamRef stream, View data, View part, 
   copy(stream, part.data, slice(data, part.bytes(), rank_), part.bytes());
 }
 
+std::vector<View> AbsentCommunicator::reduce_scatter_addends(StreamRef, View data, View part) {
+  check_reducible(data);
+  check_slices(data, part, size_);
+  return {{slice(data, part.bytes(), rank_), part.dtype, part.shape}};
+}
+
 void AbsentCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size_);
   for (int index = 0; index < size_; ++index) copy(stream, slice(data, part.bytes(), index), part.data, part.bytes());

@@ -18,6 +18,7 @@ class AbsentCommunicator final : public Communicator {
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
   void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
+  std::vector<View> reduce_scatter_addends(StreamRef stream, View data, View part) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;

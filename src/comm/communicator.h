@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/paths.h"
 #include "core/stream.h"
@@ -33,6 +34,14 @@ class Communicator {
   // `part` receives this rank's slice (rank-th of size() equal slices) of the sum over ranks of `data`. data.elements() ==
   // part.elements() * size(). `part` may be that slice of `data` itself (in place); other slices of `data` are then undefined.
   virtual void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction = Reduction::sum) = 0;
+  // As reduce_scatter of a sum, but the last additions may be left to the caller, whose kernel may have more to add: returns
+  // what to add, in this order, in fp32 where it is bf16: `part` alone where nothing is left. They may be read in stream order
+  // until release_addends, which comes before any other call.
+  virtual std::vector<View> reduce_scatter_addends(StreamRef stream, View data, View part) {
+    reduce_scatter(stream, data, part);
+    return {part};
+  }
+  virtual void release_addends(StreamRef) {}
   // data.elements() == part.elements() * size(). `part` may be this rank's slice of `data` (in place).
   virtual void all_gather(StreamRef stream, View part, View data) = 0;
   virtual void broadcast(StreamRef stream, View data, int root) = 0;

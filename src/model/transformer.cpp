@@ -52,17 +52,31 @@ void Transformer::add_residual(StreamRef stream, const Residual& args) const {
   ops::add_bias_residual(stream, {.x = args.sum, .bias = bias, .residual = args.residual, .y = args.out});
 }
 
-void Transformer::norm_forward(StreamRef stream, const Norm& args) const {
-  ops::norm_forward(stream, {.kind = local_.norm,
-                             .x = args.input,
-                             .delta = {},
-                             .gamma = args.weights->norm_weight,
-                             .beta = args.weights->norm_bias,
-                             .residual = {},
-                             .y = args.norm.out,
-                             .mean = args.norm.mean,
-                             .rstd = args.norm.rstd,
-                             .epsilon = local_.norm_epsilon});
+ops::NormForward Transformer::norm_args(const Norm& args) const {
+  return {.kind = local_.norm,
+          .x = {args.input},
+          .bias = {},
+          .gamma = args.weights->norm_weight,
+          .beta = args.weights->norm_bias,
+          .residual = {},
+          .y = args.norm.out,
+          .mean = args.norm.mean,
+          .rstd = args.norm.rstd,
+          .epsilon = local_.norm_epsilon};
+}
+
+void Transformer::norm_forward(StreamRef stream, const Norm& args) const { ops::norm_forward(stream, norm_args(args)); }
+
+void Transformer::add_and_norm(StreamRef stream, const std::vector<View>& sum, const Residual& residual,
+                               const Norm& norm) const {
+  ops::NormForward args = norm_args(norm);
+  args.x = sum;
+  if (residual.residual) args.x.push_back(residual.residual);
+  args.bias = output_bias(*residual.weights, local_.kind(residual.segment));
+  // Of an embedding there may be nothing to add, and the sum is where it belongs.
+  const bool is_there = args.x.size() == 1 && !args.bias && sum.front().data == residual.out.data;
+  if (!is_there) args.residual = residual.out;
+  ops::norm_forward(stream, args);
 }
 
 void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const NormBackward& args) const {

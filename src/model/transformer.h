@@ -20,6 +20,7 @@
 #include "model/activations.h"
 #include "model/parameters.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/op_context.h"
 
 namespace plait::model {
@@ -57,6 +58,9 @@ class Transformer {
     NormActivations norm;
   };
   void norm_forward(StreamRef stream, const Norm& args) const;
+  // Both in one pass, where the norm reads what is added: residual.out is norm.input. `sum` is given by its addends, one for
+  // each rank or all of them added up, and residual.sum is not read.
+  void add_and_norm(StreamRef stream, const std::vector<View>& sum, const Residual& residual, const Norm& norm) const;
 
   // input_gradient = residual_gradient + the gradient through the norm, whose output's gradient is out_gradient.
   struct NormBackward {
@@ -119,6 +123,7 @@ class Transformer {
   void backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const;
 
  private:
+  ops::NormForward norm_args(const Norm& args) const;
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
   // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Of the other operand the
   // scale is there already, and where it has a transposed form that is kept for backward_weight. Products of forward and

@@ -7,15 +7,15 @@ namespace plait::ops {
 
 void norm_forward(StreamRef stream, const NormForward& args) {
   const ArgumentCheck check("norm_forward", stream);
-  check.compute_tensor("x", args.x, 2);
-  const DType dtype = args.x.dtype;
-  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
-  if (args.delta) {
-    check.tensor("delta", args.delta, dtype, {rows, dim});
-    check.tensor("residual", args.residual, dtype, {rows, dim});
-  } else {
-    check.absent("residual", args.residual, "without delta");
-  }
+  check.that(!args.x.empty() && std::ssize(args.x) <= most_norm_addends, "x",
+             ("1 to " + std::to_string(most_norm_addends) + " tensors").c_str(), std::to_string(args.x.size()));
+  check.compute_tensor("x", args.x.front(), 2);
+  const DType dtype = args.x.front().dtype;
+  const std::int64_t rows = args.x.front().shape[0], dim = args.x.front().shape[1];
+  for (const View& addend : args.x) check.tensor("x", addend, dtype, {rows, dim});
+  check.optional_tensor("bias", args.bias, dtype, {dim});
+  check.optional_tensor("residual", args.residual, dtype, {rows, dim});
+  if (args.x.size() > 1 || args.bias) check.given("residual", args.residual);
   check.tensor("gamma", args.gamma, dtype, {dim});
   check.tensor("y", args.y, dtype, {rows, dim});
   check.tensor("rstd", args.rstd, statistics_type(dtype), {rows});

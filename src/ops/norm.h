@@ -1,10 +1,13 @@
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), fused with the residual add before them.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), fused with the additions before them.
 //
-// T is f32, f64 (host only) or bf16 for x, delta, residual, y, dy, dx, gamma, beta; statistics are f32 (f64 when T is f64);
+// T is f32, f64 (host only) or bf16 for x, bias, residual, y, dy, dx, gamma, beta; statistics are f32 (f64 when T is f64);
 // dgamma and dbeta have the gradient type G (T, or f32 for T = bf16).
 #pragma once
 
+#include <vector>
+
 #include "core/choices.h"
+#include "core/exchange_links.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
@@ -13,20 +16,25 @@ namespace plait::ops {
 
 using plait::NormKind;
 
-// residual[rows, dim] = x[rows, dim] + delta[rows, dim];  y = norm(residual) * gamma (+ beta)
-//   delta: optional; when empty the norm reads x and `residual` must be empty too. residual may alias x or delta.
+// What tensor-parallel ranks push to one of them, and the residual stream.
+inline constexpr int most_norm_addends = exchange_links::most_ranks + 1;
+
+// sum[rows, dim] = x[0] + x[1] + ... (+ bias[dim]), added in this order in float (double for f64) and rounded once;
+// y = norm(sum) * gamma (+ beta)
+//   x: 1 to most_norm_addends of them. residual: receives the sum, and may be one of x; needed where there is something to add.
 //   beta: LayerNorm only (empty for RMSNorm).
 //   mean[rows] (LayerNorm only) and rstd[rows]: written for the backward pass.
 struct NormForward {
   NormKind kind = NormKind::layer_norm;
-  View x, delta, gamma, beta;
+  std::vector<View> x;
+  View bias, gamma, beta;
   View residual, y, mean, rstd;
   float epsilon = 1e-5f;
 };
 void norm_forward(StreamRef stream, const NormForward& args);
 
 // dx[rows, dim] = dresidual[rows, dim] + gradient through the norm;  dgamma, dbeta (+)= their gradients.
-//   x: what was normalised (residual if a delta was given). dresidual: optional gradient arriving past the norm (the residual
+//   x: what was normalised (the residual if there was one). dresidual: optional gradient arriving past the norm (the residual
 //   branch); may alias dx. dy may not alias dx.
 //   accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
 //   workspace: scratch instead of the context's, for a stream that the context does not serve; norm_workspace_bytes(dim).

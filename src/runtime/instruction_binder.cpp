@@ -189,32 +189,44 @@ std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
 }
 
 Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
-  std::function<void()> add = nothing, norm = nothing, bring = nothing;
+  model::Transformer::Residual residual;
+  model::Transformer::Norm norm;
   if (i.exchange.sum) {
     const int before = i.segment - 1;
-    const auto [reduce, sum_of_rows] = sum(buffers_.product(i.lane), s);
-    const model::Transformer::Residual args{
-        .segment = before,
-        .weights = weights(before),
-        .sum = sum_of_rows,
-        .residual = has_norm(program.kind(before)) ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
-        .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})};
-    add = [this, s, reduce, args] {
-      reduce();
-      transformer_.add_residual(s, args);
-    };
+    residual = {.segment = before,
+                .weights = weights(before),
+                .sum = buffers_.own_rows(buffers_.product(i.lane)),
+                .residual = has_norm(program.kind(before)) ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
+                .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})};
   }
   if (i.exchange.norm) {
-    const model::Transformer::Norm args{.segment = i.segment,
-                                        .weights = weights(i.segment),
-                                        .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
-                                        .norm = buffers_.own_norm(i)};
-    norm = [this, s, args] { transformer_.norm_forward(s, args); };
+    norm = {.segment = i.segment,
+            .weights = weights(i.segment),
+            .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
+            .norm = buffers_.own_norm(i)};
   }
-  if (i.exchange.gather) bring = gather(buffers_.norm(i).out, s);
-  return always([add, norm, bring] {
-    add();
-    norm();
+  std::function<void()> compute = nothing;
+  if (i.exchange.sum && i.exchange.norm && plan_.sizes.split.sequence_parallel) {
+    compute = [this, &group = groups_.of(parallel::groups::tensor), s, product = buffers_.product(i.lane), residual, norm] {
+      transformer_.add_and_norm(s, group.reduce_scatter_addends(s, product, residual.sum), residual, norm);
+      group.release_addends(s);
+    };
+  } else if (i.exchange.sum && i.exchange.norm) {
+    compute = [this, s, reduce = sum(buffers_.product(i.lane), s).first, residual, norm] {
+      reduce();
+      transformer_.add_and_norm(s, {residual.sum}, residual, norm);
+    };
+  } else if (i.exchange.sum) {
+    compute = [this, s, reduce = sum(buffers_.product(i.lane), s).first, residual] {
+      reduce();
+      transformer_.add_residual(s, residual);
+    };
+  } else if (i.exchange.norm) {
+    compute = [this, s, norm] { transformer_.norm_forward(s, norm); };
+  }
+  const std::function<void()> bring = i.exchange.gather ? gather(buffers_.norm(i).out, s) : nothing;
+  return always([compute, bring] {
+    compute();
     bring();
   });
 }

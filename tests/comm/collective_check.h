@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "checked_buffers.h"
 #include "comm/communicator.h"
@@ -35,8 +36,9 @@ class CollectiveCheck {
     const DType dtype = reducible[pick(4, 4)];
     const DType any = pick(5, 5) == 0 ? DType::u8 : dtype;
     const int root = static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7));
-    switch (pick(6, 6)) {
+    switch (pick(7, 6)) {
       case 0: return all_reduce(dtype, count, reduction);
+      case 5: return reduce_scatter_addends(dtype, count);
       case 1: return reduce_scatter(dtype, count, reduction, in_place);
       case 2: return all_gather(any, count, in_place);
       case 3: return broadcast(any, count, root);
@@ -56,6 +58,7 @@ class CollectiveCheck {
           reduce_scatter(dtype, count, reduction, false);
           reduce_scatter(dtype, count, reduction, true);
         }
+        reduce_scatter_addends(dtype, count);
       }
       for (const DType dtype : copied) {
         all_gather(dtype, count, false);
@@ -98,6 +101,28 @@ class CollectiveCheck {
       buffers_.expect(whole_, dtype, 0, total, [&](std::int64_t i) { return input(comm_.rank(), i); });
       buffers_.expect_guard(other_, dtype, count);
     }
+    buffers_.expect_guard(whole_, dtype, total);
+  }
+
+  void reduce_scatter_addends(DType dtype, std::int64_t count) {
+    describe("reduce_scatter_addends", dtype, count);
+    const std::int64_t total = count * comm_.size(), first = count * comm_.rank();
+    buffers_.upload(whole_, dtype, total, [&](std::int64_t i) { return input(comm_.rank(), i); });
+    const StreamRef stream = buffers_.stream();
+    std::vector<std::vector<std::byte>> addends;
+    for (const View& addend :
+         comm_.reduce_scatter_addends(stream, {whole_.data(), dtype, {total}}, {other_.data(), dtype, {count}})) {
+      addends.emplace_back(addend.bytes());
+      stream.copy(addends.back().data(), addend.data, addend.bytes());
+    }
+    comm_.release_addends(stream);
+    stream.synchronize();
+    for (std::int64_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (const std::vector<std::byte>& addend : addends) sum += read_element(dtype, addend.data(), i);
+      ASSERT_EQ(sum, reduced(Reduction::sum, first + i)) << "reduce_scatter_addends, element " << i;
+    }
+    buffers_.expect(whole_, dtype, 0, total, [&](std::int64_t i) { return input(comm_.rank(), i); });
     buffers_.expect_guard(whole_, dtype, total);
   }
 

@@ -169,6 +169,8 @@ TEST(LinkCommunicator, AloneARankStandsForAll) {
       communicator.all_reduce(stream, all, Reduction::sum);
       communicator.all_gather(stream, own, gathered);
       communicator.reduce_scatter(stream, gathered, own, Reduction::sum);
+      EXPECT_EQ(communicator.reduce_scatter_addends(stream, gathered, own).size(), 3u);
+      communicator.release_addends(stream);
       stream.ref().synchronize();
       links.set_alone(false);
       for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(sums[i], 3 * mine);

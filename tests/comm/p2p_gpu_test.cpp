@@ -254,6 +254,33 @@ TEST_F(GpuP2pOfOne, CopyKernelCopiesWithinTheGpu) {
   check_copies(gpu(0), gpu(0), gpu(0));
 }
 
+TEST_F(GpuP2pOfOne, SeveralCopiesAreOneKernel) {
+  make_current(gpu(0));
+  DeviceMemory memory(gpu(0));
+  const Stream stream(gpu(0));
+  constexpr std::size_t room = (std::size_t{1} << 20) + 64;
+  const Buffer from = memory.allocate(most_copies * room), to = memory.allocate(most_copies * room);
+  const auto source = pattern(most_copies * room, 5);
+  write_to(gpu(0), static_cast<std::byte*>(from.data()), source);
+  for (const std::size_t shift : {0, 4, 3}) {  // by words of 16 bytes, of four and of one
+    for (const int count : {1, 3, most_copies}) {
+      std::vector<unsigned char> expected(most_copies * room, 255);
+      stream.ref().copy(to.data(), expected.data(), expected.size());
+      std::vector<Copy> copies;
+      for (int c = 0; c < count; ++c) {
+        const auto at = static_cast<std::size_t>(c) * room;
+        const std::size_t bytes = c == 1 ? 0 : c == 2 ? 5 : (std::size_t{1} << 20) - static_cast<std::size_t>(c) * 37;
+        copies.push_back({static_cast<std::byte*>(to.data()) + at + shift, static_cast<std::byte*>(from.data()) + at, bytes});
+        std::copy_n(source.data() + at, bytes, expected.data() + at + shift);
+      }
+      copy_all(stream, copies);
+      stream.ref().synchronize();
+      ASSERT_TRUE(read_back(gpu(0), static_cast<std::byte*>(to.data()), expected.size()) == expected)
+          << count << " copies, shifted by " << shift;
+    }
+  }
+}
+
 TEST_F(GpuP2pOfTwo, CopyKernelWritesToAPeerAndReadsFromIt) {
   // Importing a region of the peer's enables access to all of cudaMalloc's memory there.
   const auto store = make_thread_rendezvous();

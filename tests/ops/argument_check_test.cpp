@@ -95,16 +95,19 @@ TEST_F(ArgumentCheckTest, LinearBackward) {
 
 TEST_F(ArgumentCheckTest, Norm) {
   NormForward forward;
-  forward.x = f32({4, 6});
+  expect_refused("norm_forward: argument 'x' must be 1 to 73 tensors, got 0", [&] { norm_forward(stream(), forward); });
+  forward.x = {f32({4, 6})};
   forward.gamma = f32({6});
   forward.y = f32({4, 6});
   forward.rstd = f32({4});
   expect_refused("norm_forward: argument 'mean' must be f32 [4], got nothing", [&] { norm_forward(stream(), forward); });
   forward.mean = f32({4});
-  forward.residual = f32({4, 6});
-  expect_refused("norm_forward: argument 'residual' must be empty without delta", [&] { norm_forward(stream(), forward); });
+  forward.x.push_back(f32({4, 6}));
+  expect_refused("norm_forward: argument 'residual' must be given", [&] { norm_forward(stream(), forward); });
+  forward.x.back() = f32({4, 5});
+  expect_refused("norm_forward: argument 'x' must be f32 [4, 6], got f32 [4, 5]", [&] { norm_forward(stream(), forward); });
+  forward.x.pop_back();
   forward.kind = NormKind::rms_norm;
-  forward.residual = {};
   expect_refused("norm_forward: argument 'mean' must be empty for RMSNorm", [&] { norm_forward(stream(), forward); });
   NormBackward backward;
   backward.kind = NormKind::rms_norm;

@@ -127,8 +127,8 @@ TEST_F(GpuContextTest, NormOfLongRows) {
     const auto run = [&](DeviceKind kind, DType dtype, DType gradient) {
       OpDevice device(kind);
       const DType statistic = dtype == DType::f64 ? DType::f64 : DType::f32;
-      NormForward forward{.x = device.put(in.at("x"), dtype),
-                          .delta = {},
+      NormForward forward{.x = {device.put(in.at("x"), dtype)},
+                          .bias = {},
                           .gamma = device.put(in.at("gamma"), dtype),
                           .beta = device.put(in.at("beta"), dtype),
                           .residual = {},
@@ -136,7 +136,7 @@ TEST_F(GpuContextTest, NormOfLongRows) {
                           .mean = device.poisoned({rows}, statistic),
                           .rstd = device.poisoned({rows}, statistic)};
       norm_forward(device.stream(), forward);
-      NormBackward backward{.x = forward.x,
+      NormBackward backward{.x = forward.x.front(),
                             .gamma = forward.gamma,
                             .mean = forward.mean,
                             .rstd = forward.rstd,

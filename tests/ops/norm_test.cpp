@@ -8,13 +8,18 @@ namespace {
 struct NormShape {
   NormKind kind = NormKind::layer_norm;
   std::int64_t rows = 0, dim = 0;
-  bool beta = false, delta = false, dresidual = false, accumulate = false;
+  bool beta = false;
+  int more = 0;  // addends beside x; with two or more a bias too
+  bool dresidual = false, accumulate = false;
+  bool bias() const { return more > 1; }
   std::string name() const {
     return std::string(kind == NormKind::layer_norm ? "layer" : "rms") + "_rows" + std::to_string(rows) + "_dim" +
-           std::to_string(dim) + (beta ? "_beta" : "") + (delta ? "_delta" : "") + (dresidual ? "_dresidual" : "") +
-           (accumulate ? "_accumulate" : "");
+           std::to_string(dim) + (beta ? "_beta" : "") + (more > 0 ? "_more" + std::to_string(more) : "") +
+           (dresidual ? "_dresidual" : "") + (accumulate ? "_accumulate" : "");
   }
 };
+
+std::string addend(int k) { return "addend" + std::to_string(k); }
 
 Tensors norm_inputs(const NormShape& s) {
   Tensors in;
@@ -22,7 +27,8 @@ Tensors norm_inputs(const NormShape& s) {
   in["gamma"] = random_tensor({s.dim}, "gamma", 0.5, 1.0);
   in["dy"] = random_tensor({s.rows, s.dim}, "dy");
   if (s.beta) in["beta"] = random_tensor({s.dim}, "beta");
-  if (s.delta) in["delta"] = random_tensor({s.rows, s.dim}, "delta");
+  for (int k = 0; k < s.more; ++k) in[addend(k)] = random_tensor({s.rows, s.dim}, addend(k).c_str());
+  if (s.bias()) in["bias"] = random_tensor({s.dim}, "bias");
   if (s.dresidual) in["dresidual"] = random_tensor({s.rows, s.dim}, "dresidual");
   if (s.accumulate) {
     in["present_dgamma"] = random_tensor({s.dim}, "present_dgamma", std::sqrt(static_cast<double>(s.rows)));
@@ -42,13 +48,12 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   const bool layer_norm = s.kind == NormKind::layer_norm;
   NormForward forward;
   forward.kind = s.kind;
-  forward.x = device.put(in.at("x"), dtype);
+  forward.x = {device.put(in.at("x"), dtype)};
   forward.gamma = device.put(in.at("gamma"), dtype);
   if (s.beta) forward.beta = device.put(in.at("beta"), dtype);
-  if (s.delta) {
-    forward.delta = device.put(in.at("delta"), dtype);
-    forward.residual = device.poisoned({s.rows, s.dim}, dtype);
-  }
+  for (int k = 0; k < s.more; ++k) forward.x.push_back(device.put(in.at(addend(k)), dtype));
+  if (s.bias()) forward.bias = device.put(in.at("bias"), dtype);
+  if (s.more > 0) forward.residual = device.poisoned({s.rows, s.dim}, dtype);
   forward.y = device.poisoned({s.rows, s.dim}, dtype);
   if (layer_norm) forward.mean = device.poisoned({s.rows}, statistics);
   forward.rstd = device.poisoned({s.rows}, statistics);
@@ -56,7 +61,7 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
 
   NormBackward backward;
   backward.kind = s.kind;
-  backward.x = s.delta ? forward.residual : forward.x;
+  backward.x = s.more > 0 ? forward.residual : forward.x.front();
   backward.gamma = forward.gamma;
   backward.mean = forward.mean;
   backward.rstd = forward.rstd;
@@ -72,7 +77,7 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   NormRun run;
   run.forward = {{"y", device.get(forward.y)}, {"rstd", device.get(forward.rstd)}};
   if (layer_norm) run.forward["mean"] = device.get(forward.mean);
-  if (s.delta) run.forward["residual"] = device.get(forward.residual);
+  if (s.more > 0) run.forward["residual"] = device.get(forward.residual);
   run.backward = {{"dx", device.get(backward.dx)}, {"dgamma", device.get(backward.dgamma)}};
   if (s.beta) run.backward["dbeta"] = device.get(backward.dbeta);
   return run;
@@ -98,35 +103,40 @@ constexpr NormKind layer = NormKind::layer_norm, rms = NormKind::rms_norm;
 
 INSTANTIATE_TEST_SUITE_P(Host, NormTest,
                          testing::ValuesIn(cases<NormShape>(host_precisions(), {{layer, 7, 8, true},
-                                                                                {layer, 70, 33, true, true, true, true},
-                                                                                {layer, 5, 129, false, true},
-                                                                                {rms, 65, 48, false, true, true, true},
+                                                                                {layer, 70, 33, true, 1, true, true},
+                                                                                {layer, 5, 129, false, 1},
+                                                                                {layer, 6, 40, true, 4},
+                                                                                {rms, 5, 17, false, 9},
+                                                                                {rms, 65, 48, false, 1, true, true},
                                                                                 {rms, 3, 7}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, NormTest,
                          testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{layer, 400, 776, true},
-                                                                               {layer, 600, 1000, true, true, true, true},
-                                                                               {layer, 200, 1600, false, true},
-                                                                               {layer, 37, 8, true, true, true},
-                                                                               {rms, 400, 1000, false, true, true, true},
+                                                                               {layer, 600, 1000, true, 1, true, true},
+                                                                               {layer, 200, 1600, false, 1},
+                                                                               {layer, 512, 2560, true, 4},
+                                                                               {layer, 33, 1001, true, 3},
+                                                                               {rms, 1024, 2560, false, 2},
+                                                                               {rms, 64, 4096, false, most_norm_addends - 1},
+                                                                               {layer, 37, 8, true, 1, true},
+                                                                               {rms, 400, 1000, false, 1, true, true},
                                                                                {rms, 1025, 896, false, false, true},
                                                                                {rms, 8, 8192}})),
                          case_name);
 
 TEST(NormGradientTest, MatchesCentralDifferences) {
-  for (const NormShape s :
-       {NormShape{layer, 5, 7, true, true, true}, NormShape{layer, 4, 9, true}, NormShape{layer, 3, 6, false, true},
-        NormShape{rms, 5, 8, false, true, true}, NormShape{rms, 4, 7}}) {
+  for (const NormShape s : {NormShape{layer, 5, 7, true, 1, true}, NormShape{layer, 4, 9, true},
+                            NormShape{layer, 3, 6, false, 3}, NormShape{rms, 5, 8, false, 1, true}, NormShape{rms, 4, 7}}) {
     SCOPED_TRACE(s.name());
     const Tensors in = norm_inputs(s);
     const auto loss = [&](const Tensors& at) {
       const Tensors forward = run_norm(oracle, s, at).forward;
-      const Tensor& residual = s.delta ? forward.at("residual") : at.at("x");
+      const Tensor& residual = s.more > 0 ? forward.at("residual") : at.at("x");
       return dot(forward.at("y"), in.at("dy")) + (s.dresidual ? dot(residual, in.at("dresidual")) : 0.0);
     };
     const Tensors gradients = run_norm(oracle, s, in).backward;
     expect_gradient("x", in, gradients.at("dx"), loss);
-    if (s.delta) expect_gradient("delta", in, gradients.at("dx"), loss);
+    for (int k = 0; k < s.more; ++k) expect_gradient(addend(k).c_str(), in, gradients.at("dx"), loss);
     expect_gradient("gamma", in, gradients.at("dgamma"), loss);
     if (s.beta) expect_gradient("beta", in, gradients.at("dbeta"), loss);
   }
@@ -158,7 +168,7 @@ TEST(NormHostTest, VarianceSurvivesALargeMean) {
 
 class NormAliasTest : public OpTest<NormShape> {};
 
-TEST_P(NormAliasTest, ResidualMayBeXOrDelta) {
+TEST_P(NormAliasTest, ResidualMayBeAnAddend) {
   const NormShape& s = shape();
   const Tensors in = rounded(norm_inputs(s), precision().compute);
   const Tensors expected = run_norm(oracle, s, in).forward;
@@ -166,9 +176,8 @@ TEST_P(NormAliasTest, ResidualMayBeXOrDelta) {
     OpDevice device(precision().device);
     NormForward args;
     args.kind = s.kind;
-    args.x = device.put(in.at("x"), precision().compute);
-    args.delta = device.put(in.at("delta"), precision().compute);
-    args.residual = over_x ? args.x : args.delta;
+    args.x = {device.put(in.at("x"), precision().compute), device.put(in.at(addend(0)), precision().compute)};
+    args.residual = over_x ? args.x.front() : args.x.back();
     args.gamma = device.put(in.at("gamma"), precision().compute);
     args.y = device.poisoned({s.rows, s.dim}, precision().compute);
     args.rstd = device.poisoned({s.rows}, DType::f32);
@@ -178,10 +187,10 @@ TEST_P(NormAliasTest, ResidualMayBeXOrDelta) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, NormAliasTest,
-                         testing::ValuesIn(cases<NormShape>(host_precisions(), {{rms, 9, 40, false, true}})), case_name);
+INSTANTIATE_TEST_SUITE_P(Host, NormAliasTest, testing::ValuesIn(cases<NormShape>(host_precisions(), {{rms, 9, 40, false, 1}})),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, NormAliasTest,
-                         testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{rms, 300, 1000, false, true}})), case_name);
+                         testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{rms, 300, 1000, false, 1}})), case_name);
 
 }  // namespace
 }  // namespace plait::ops

@@ -239,8 +239,8 @@ void time_model(Bench& bench, const Model& m) {
   const NormKind kind = m.gpt ? NormKind::layer_norm : NormKind::rms_norm;
   bench.time("norm forward", 2 * m.layers + 1, 2 * activation_bytes, 0, [&] {
     NormForward args{.kind = kind,
-                     .x = bench.bf16({rows, h}),
-                     .delta = {},
+                     .x = {bench.bf16({rows, h})},
+                     .bias = {},
                      .gamma = bench.bf16({h}),
                      .beta = {},
                      .residual = {},

@@ -1,10 +1,12 @@
 #include "comm/p2p/link_communicator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/contract.h"
 #include "comm/meeting.h"
 #include "comm/p2p/choice.h"
+#include "comm/p2p/mover.h"
 #include "comm/p2p/sum.h"
 #include "core/error.h"
 #include "core/exchange_links.h"
@@ -68,8 +70,10 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
       memory_(spec.group.device),
       begun_(spec.group.device),
+      used_(spec.group.device),
       peers_(static_cast<std::size_t>(spec.group.size)),
-      links_(spec.group.device) {
+      links_(spec.group.device),
+      releases_(spec.group.device, StreamPriority::high) {
   require(spec.members.size() == peers_.size(), "LinkCommunicator: a member for every rank of the group");
   if (size() > exchange_links::most_ranks) refuse(spec, "they are more than " + std::to_string(exchange_links::most_ranks));
   check_pairs(spec, store);
@@ -110,16 +114,9 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
   }
   for (int step = 2; step < size(); ++step) peer((rank_ + step) % size()).pushes.emplace(spec.group.device);
   agree_on_slices(spec, store);
-  if (spec.group.device.is_cuda()) synchronize_loading();
-}
-
-// A copy within a GPU is a kernel, too.
-void LinkCommunicator::synchronize_loading() {
+  if (!spec.group.device.is_cuda()) return;
   load_combining_kernels();
-  const Buffer two = memory_.allocate(2 * alignment);
-  const Stream stream(memory_.device());
-  stream.ref().copy(two.data(), static_cast<std::byte*>(two.data()) + alignment, alignment);
-  stream.ref().synchronize();
+  load_copying_kernels();
 }
 
 // Everybody pushes a piece to all before it takes theirs, so every link has to hold one.
@@ -249,11 +246,26 @@ const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_
   std::byte* const landing =
       p.landing.empty() ? static_cast<std::byte*>(p.copied.data()) : p.landing[static_cast<std::size_t>(place)];
   p.from->receive(stream, bytes_at(landing, bytes), nullptr, place);
+  p.in_use = true;
   return landing;
 }
 
-void LinkCommunicator::release(StreamRef stream, int from) {
-  if (!alone_ && !peer(from).landing.empty()) peer(from).from->post(stream);
+std::vector<const std::byte*> LinkCommunicator::arrivals(StreamRef stream, const std::byte* own, std::size_t bytes) {
+  std::vector<const std::byte*> parts(peers_.size(), own);
+  if (alone_) return parts;
+  for_each_arrival([&](int other) { parts[static_cast<std::size_t>(other)] = arrive(stream, other, bytes); });
+  return parts;
+}
+
+// What arrived has been used. Its senders wait for this with their message after the next, and `stream` has better to do than
+// to tell them.
+void LinkCommunicator::release(StreamRef stream) {
+  if (alone_) return;
+  stream.record(used_);
+  releases_.ref().wait(used_);
+  for (Peer& p : peers_) {
+    if (std::exchange(p.in_use, false) && !p.landing.empty()) p.from->post(releases_);
+  }
 }
 
 void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction) {
@@ -265,14 +277,10 @@ void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const
       });
       const Range own = ranges(rank_), mine = piece_of(own, piece);
       if (mine.bytes == 0) continue;
-      std::vector<const std::byte*> parts(peers_.size());
-      std::fill(parts.begin(), parts.end(), bytes_of(data) + mine.first);
-      for_each_arrival([&](int other) {
-        if (!alone_) parts[static_cast<std::size_t>(other)] = arrive(stream, other, mine.bytes);
-      });
       const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
-      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
-      for_each_other([&](int other) { release(stream, other); });
+      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}},
+              arrivals(stream, bytes_of(data) + mine.first, mine.bytes), reduction);
+      release(stream);
     }
   });
 }
@@ -283,15 +291,17 @@ void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte
     for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
       const Range part = piece_of(mine, piece);
       for_each_other([&](int other) { push(stream, other, own + (part.first - mine.first), part.bytes); });
-      if (part.bytes > 0 && own != data + mine.first)
-        stream.copy(data + part.first, own + (part.first - mine.first), part.bytes);
+      const std::byte* const own_part = own + (part.first - mine.first);
+      std::vector<Copy> copies;
+      if (own != data + mine.first) copies.push_back({data + part.first, own_part, part.bytes});
       for_each_arrival([&](int other) {
         const Range theirs = piece_of(ranges(other), piece);
         const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
         if (bytes == 0) return;
-        stream.copy(data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
-        release(stream, other);
+        copies.push_back({data + theirs.first, alone_ ? own_part : arrive(stream, other, bytes), bytes});
       });
+      copy_all(stream, copies);
+      release(stream);
     }
   });
 }
@@ -308,6 +318,22 @@ void LinkCommunicator::reduce_scatter(StreamRef stream, View data, View part, Re
   const Ranges slices = [&](int r) { return Range{static_cast<std::size_t>(r) * part.bytes(), part.bytes()}; };
   add_up(stream, data, bytes_of(part), slices, reduction);
 }
+
+std::vector<View> LinkCommunicator::reduce_scatter_addends(StreamRef stream, View data, View part) {
+  if (part.bytes() == 0 || part.bytes() > slice_bytes_) return Communicator::reduce_scatter_addends(stream, data, part);
+  check_reducible(data);
+  check_slices(data, part, size());
+  const auto slice = [&](int r) { return bytes_of(data) + static_cast<std::size_t>(r) * part.bytes(); };
+  std::vector<View> addends;
+  with_pushes(stream, [&] {
+    for_each_other([&](int other) { push(stream, other, slice(other), part.bytes()); });
+    for (const std::byte* from : arrivals(stream, slice(rank_), part.bytes()))
+      addends.emplace_back(const_cast<std::byte*>(from), part.dtype, part.shape);
+  });
+  return addends;
+}
+
+void LinkCommunicator::release_addends(StreamRef stream) { release(stream); }
 
 void LinkCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size());
@@ -342,14 +368,15 @@ void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
   with_pushes(stream, [&] {
     const std::size_t slice = send.bytes() / peers_.size();
     const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
-    if (slice > 0) stream.copy(at(receive, rank_), at(send, rank_), slice);
     for (std::size_t done = 0; done < slice; done += slice_bytes_) {
       const std::size_t bytes = std::min(slice_bytes_, slice - done);
       for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
+      std::vector<Copy> copies{{at(receive, rank_) + done, at(send, rank_) + done, bytes}};
       for_each_arrival([&](int other) {
-        stream.copy(at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
-        release(stream, other);
+        copies.push_back({at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes});
       });
+      copy_all(stream, copies);
+      release(stream);
     }
   });
 }

@@ -51,6 +51,9 @@ class LinkCommunicator final : public Communicator {
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
   void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
+  std::vector<View> reduce_scatter_addends(StreamRef stream, View data,
+                                           View part) override;  // every rank's part, if in one piece
+  void release_addends(StreamRef stream) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
@@ -81,6 +84,7 @@ class LinkCommunicator final : public Communicator {
     std::optional<Pushes> pushes;     // none for the next rank: the caller's stream pushes to that one
     std::uint64_t sent = 0, received = 0;
     bool posted = false;
+    bool in_use = false;  // what arrived last
   };
   // In the order in which both ends make them and let go of them, all within one time.
   struct Links {
@@ -103,7 +107,6 @@ class LinkCommunicator final : public Communicator {
   void for_each_other(Do act);  // each rank with another one first
   template <typename Do>
   void for_each_arrival(Do act);
-  void synchronize_loading();
   void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
   // `enqueue` pushes and receives. `stream` then waits for the pushes, also when `enqueue` throws: whoever drains `stream` may
   // reuse what was pushed.
@@ -113,7 +116,9 @@ class LinkCommunicator final : public Communicator {
   void end(StreamRef stream);
   void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
   const std::byte* arrive(StreamRef stream, int from, std::size_t bytes);
-  void release(StreamRef stream, int from);
+  void release(StreamRef stream);
+  // Where what the ranks have for `bytes` of this one lies, by rank: others' where it arrived, its own at `own`.
+  std::vector<const std::byte*> arrivals(StreamRef stream, const std::byte* own, std::size_t bytes);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
   void collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges);
@@ -124,8 +129,10 @@ class LinkCommunicator final : public Communicator {
   bool alone_ = false;
   DeviceMemory memory_;
   Event begun_;              // what the caller's stream had to do before a call
+  Event used_;               // what it has done with what arrived
   std::vector<Peer> peers_;  // by rank of the group
   Links links_;
+  Stream releases_;  // tells others what has been used; drained before the links go
 };
 
 }  // namespace plait::comm::p2p

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "core/exchange_links.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {
@@ -17,5 +19,19 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
 constexpr std::size_t longest_copy_with_counter = std::size_t{64} << 10;
 void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter,
                               std::uint32_t value);
+
+struct Copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+};
+inline constexpr int most_copies = exchange_links::most_ranks;
+
+// Several copies within one device that do not overlap: on a GPU one kernel, as each would have to wait until other kernels
+// leave it an SM. At most most_copies; of any alignment, all at 16 bytes is fast.
+void copy_all(StreamRef stream, std::span<const Copy> copies);
+void copy_all_by_kernel(StreamRef stream, std::span<const Copy> copies);  // CUDA streams only
+// Loads its kernels to the current device.
+void load_copying_kernels();
 
 }  // namespace plait::comm::p2p

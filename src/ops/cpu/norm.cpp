@@ -11,17 +11,21 @@ namespace {
 template <typename T>
 void forward(const NormForward& args) {
   using A = Arithmetic<T>;
-  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+  const std::int64_t rows = args.x.front().shape[0], dim = args.x.front().shape[1];
   const bool centred = args.kind == NormKind::layer_norm;
   const T* gamma = args.gamma.as<T>();
   const T* beta = args.beta ? args.beta.as<T>() : nullptr;
+  const T* bias = args.bias ? args.bias.as<T>() : nullptr;
   const double n = static_cast<double>(dim);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const T* x = args.x.as<T>() + row * dim;
-    if (args.delta) {
-      const T* delta = args.delta.as<T>() + row * dim;
+    const T* x = args.x.front().as<T>() + row * dim;
+    if (args.residual) {
       T* residual = args.residual.as<T>() + row * dim;
-      for (std::int64_t i = 0; i < dim; ++i) residual[i] = store<T>(load(x[i]) + load(delta[i]));
+      for (std::int64_t i = 0; i < dim; ++i) {
+        A sum = load(x[i]);
+        for (std::size_t k = 1; k < args.x.size(); ++k) sum += load(args.x[k].as<T>()[row * dim + i]);
+        residual[i] = store<T>(bias ? sum + load(bias[i]) : sum);
+      }
       x = residual;  // what backward will read, rounding included
     }
     const double mean = centred ? ordered_sum<double>(dim, [&](std::int64_t i) { return load(x[i]); }) / n : 0.0;
@@ -80,7 +84,8 @@ void backward(const NormBackward& args) {
 }  // namespace
 
 void norm_forward(StreamRef stream, const NormForward& args) {
-  stream.enqueue_host([args] { with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
+  stream.enqueue_host(
+      [args] { with_type(args.x.front().dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
 }
 
 void norm_backward(StreamRef stream, OpContext&, const NormBackward& args) {

@@ -1,3 +1,6 @@
+#include <type_traits>
+#include <variant>
+
 #include "ops/cuda/block_reduce.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
@@ -8,9 +11,18 @@ namespace {
 
 template <typename T>
 struct ForwardPointers {
-  const T *x, *delta, *gamma, *beta;  // delta and beta may be null
-  T *residual, *y;
+  const T *x, *gamma, *beta;  // beta may be null
+  T* y;
   float *mean, *rstd;
+};
+
+// What is added up before the norm.
+template <typename T>
+struct Addends {
+  const T* x[most_norm_addends];
+  int count;
+  const T* bias;  // may be null
+  T* sum;
 };
 
 template <typename T, int Width>
@@ -24,23 +36,32 @@ __device__ void normalise(const Pack<T, Width>& pack, float mean, float rstd, co
   store<Width>(y, values);
 }
 
-// x + delta, rounded to T: what the backward pass will read.
+// Width columns of the sum, rounded to T: what the backward pass will read.
 template <typename T, int Width>
-__device__ Pack<T, Width> add_packs(const Pack<T, Width>& x, const Pack<T, Width>& delta) {
-  float a[Width], b[Width];
-  unpack(x, a);
-  unpack(delta, b);
+__device__ Pack<T, Width> add_up(const Addends<T>& addends, std::int64_t offset, int column) {
+  float sum[Width];
+  load<Width>(addends.x[0] + offset + column, sum);
+#pragma unroll 4
+  for (int k = 1; k < addends.count; ++k) {
+    float more[Width];
+    load<Width>(addends.x[k] + offset + column, more);
 #pragma unroll
-  for (int i = 0; i < Width; ++i) a[i] += b[i];
-  return make_pack<T>(a);
+    for (int i = 0; i < Width; ++i) sum[i] += more[i];
+  }
+  if (addends.bias) {
+    float bias[Width];
+    load<Width>(addends.bias + column, bias);
+#pragma unroll
+    for (int i = 0; i < Width; ++i) sum[i] += bias[i];
+  }
+  return make_pack<T>(sum);
 }
 
 constexpr int warps_per_block = 4;
 
 // One warp per row, the row in registers: dim <= 32 * Packs * Width.
-template <typename T, int Packs, bool Centred, bool Adds>
-__global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds         ? 4
-                                                               : Packs <= 3 ? 12
+template <typename T, int Packs, bool Centred>
+__global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
                                                                : Packs <= 7 ? 8
                                                                             : 4)
     warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
@@ -54,22 +75,6 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds         ? 4
   for (int k = 0; k < Packs; ++k) {
     const int column = (k * warp_lanes + lane) * width;
     if (column < dim) packs[k] = load_pack<width>(p.x + offset + column);
-  }
-  if constexpr (Adds) {
-    Pack<T, width> deltas[Packs];
-#pragma unroll
-    for (int k = 0; k < Packs; ++k) {
-      const int column = (k * warp_lanes + lane) * width;
-      if (column < dim) deltas[k] = load_pack<width>(p.delta + offset + column);
-    }
-#pragma unroll
-    for (int k = 0; k < Packs; ++k) {
-      const int column = (k * warp_lanes + lane) * width;
-      if (column < dim) {
-        packs[k] = add_packs(packs[k], deltas[k]);
-        store_pack(p.residual + offset + column, packs[k]);
-      }
-    }
   }
   float mean = 0.0f;
   if constexpr (Centred) {
@@ -113,20 +118,19 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds         ? 4
 
 constexpr int block_threads = 256;
 
-// One block per row of any length; the row is read again from cache for each pass.
-template <typename T, int Width, bool Centred>
-__global__ void __launch_bounds__(block_threads) block_norm_kernel(ForwardPointers<T> p, int dim, float epsilon) {
+// One block per row of any length; the row is read again from cache for each pass. Where there is something to add, p.x is the
+// sum.
+template <typename T, int Width, bool Centred, bool Adds>
+__global__ void __launch_bounds__(block_threads)
+    block_norm_kernel(ForwardPointers<T> p, std::conditional_t<Adds, Addends<T>, std::monostate> addends, int dim,
+                      float epsilon) {
   __shared__ float shared[block_threads / warp_lanes];
   const std::int64_t row = blockIdx.x, offset = row * dim;
   const T* x = p.x + offset;
   const int first = static_cast<int>(threadIdx.x) * Width;
   constexpr int stride = block_threads * Width;
-  if (p.delta) {
-    T* residual = p.residual + offset;
-    for (int i = first; i < dim; i += stride) {
-      store_pack(residual + i, add_packs(load_pack<Width>(x + i), load_pack<Width>(p.delta + offset + i)));
-    }
-    x = residual;  // each thread reads back only what it wrote
+  if constexpr (Adds) {  // each thread reads back only what it wrote
+    for (int i = first; i < dim; i += stride) store_pack(addends.sum + offset + i, add_up<T, Width>(addends, offset, i));
   }
   float mean = 0.0f;
   if constexpr (Centred) {
@@ -158,16 +162,21 @@ __global__ void __launch_bounds__(block_threads) block_norm_kernel(ForwardPointe
 
 template <typename T, int Packs, bool Centred>
 void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
-  const auto kernel = pointers.delta ? warp_norm_kernel<T, Packs, Centred, true> : warp_norm_kernel<T, Packs, Centred, false>;
-  kernel<<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim,
-                                                                                                          epsilon);
+  warp_norm_kernel<T, Packs, Centred>
+      <<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim,
+                                                                                                        epsilon);
 }
 
 template <typename T, bool Centred>
-void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, bool vectorised,
-                 float epsilon) {
+void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Addends<T>& addends, std::int64_t rows, int dim,
+                 bool vectorised, float epsilon) {
   const std::int64_t packs = ceil_div(dim, warp_lanes * pack_width<T>);
-  if (vectorised && packs <= 1) {
+  if (addends.sum) {
+    with_width<T>(vectorised, [&](auto w) {
+      block_norm_kernel<T, decltype(w)::value, Centred, true>
+          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, addends, dim, epsilon);
+    });
+  } else if (vectorised && packs <= 1) {
     launch_warp_norm<T, 1, Centred>(stream, pointers, rows, dim, epsilon);
   } else if (vectorised && packs <= 3) {
     launch_warp_norm<T, 3, Centred>(stream, pointers, rows, dim, epsilon);
@@ -177,8 +186,8 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int6
     launch_warp_norm<T, 16, Centred>(stream, pointers, rows, dim, epsilon);
   } else {
     with_width<T>(vectorised, [&](auto w) {
-      block_norm_kernel<T, decltype(w)::value, Centred>
-          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, dim, epsilon);
+      block_norm_kernel<T, decltype(w)::value, Centred, false>
+          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, std::monostate{}, dim, epsilon);
     });
   }
   check_launch();
@@ -187,21 +196,26 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int6
 }  // namespace
 
 void norm_forward(StreamRef stream, const NormForward& args) {
-  const std::int64_t rows = args.x.shape[0];
-  const int dim = static_cast<int>(args.x.shape[1]);
+  const std::int64_t rows = args.x.front().shape[0];
+  const int dim = static_cast<int>(args.x.front().shape[1]);
   if (rows == 0) return;
-  with_type(args.x.dtype, [&](auto t) {
+  with_type(args.x.front().dtype, [&](auto t) {
     using T = decltype(t);
-    const ForwardPointers<T> pointers{device_pointer<T>(args.x),        device_pointer<T>(args.delta),
-                                      device_pointer<T>(args.gamma),    device_pointer<T>(args.beta),
-                                      device_pointer<T>(args.residual), device_pointer<T>(args.y),
+    const View& input = args.residual ? args.residual : args.x.front();
+    const ForwardPointers<T> pointers{device_pointer<T>(input),         device_pointer<T>(args.gamma),
+                                      device_pointer<T>(args.beta),     device_pointer<T>(args.y),
                                       device_pointer<float>(args.mean), device_pointer<float>(args.rstd)};
-    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({args.x.data, args.delta.data, args.gamma.data,
-                                                                    args.beta.data, args.residual.data, args.y.data});
+    Addends<T> addends{{}, 0, device_pointer<T>(args.bias), device_pointer<T>(args.residual)};
+    bool aligned = aligned_16({input.data, args.bias.data, args.gamma.data, args.beta.data, args.y.data});
+    for (const View& x : args.x) {
+      addends.x[addends.count++] = device_pointer<T>(x);
+      aligned = aligned && aligned_16({x.data});
+    }
+    const bool vectorised = dim % pack_width<T> == 0 && aligned;
     if (args.kind == NormKind::layer_norm) {
-      launch_norm<T, true>(stream, pointers, rows, dim, vectorised, args.epsilon);
+      launch_norm<T, true>(stream, pointers, addends, rows, dim, vectorised, args.epsilon);
     } else {
-      launch_norm<T, false>(stream, pointers, rows, dim, vectorised, args.epsilon);
+      launch_norm<T, false>(stream, pointers, addends, rows, dim, vectorised, args.epsilon);
     }
   });
 }
