@@ -9,6 +9,7 @@
 #include "comm/p2p/cuda/vmm_driver.h"
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {
@@ -104,7 +105,7 @@ auto explained(const RegionSpec& spec, const char* what, const Work& work) {
   try {
     return work();
   } catch (const DeviceError& error) {
-    throw DeviceError("region '" + spec.name + "' of " + std::to_string(spec.bytes) + " bytes for " + to_string(spec.used_by) +
+    throw DeviceError("region '" + spec.name + "' of " + format_bytes(static_cast<double>(spec.bytes)) + " for " + to_string(spec.used_by) +
                       ": cannot " + what + ": " + error.what() +
                       "; look at the GPU's free memory, at peer access between the two GPUs (`plait topo`), and whether the "
                       "container may use both (/dev/nvidia*, seccomp)");
