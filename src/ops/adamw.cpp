@@ -1,6 +1,7 @@
 #include "ops/adamw.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/error.h"
@@ -18,6 +19,21 @@ void check_optimizer_state(const ArgumentCheck& check, const View& state) {
 
 }  // namespace
 
+UpdateCoefficients update_coefficients(const UpdateSettings& s) {
+  require(s.update >= 1, "update_coefficients: updates count from 1");
+  const auto correction = [&](float beta) {
+    return 1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(s.update)));
+  };
+  return {.lr = s.lr,
+          .beta1 = s.beta1,
+          .beta2 = s.beta2,
+          .epsilon = s.epsilon,
+          .weight_decay = s.weight_decay,
+          .clip = s.clip,
+          .correction1 = correction(s.beta1),
+          .correction2 = correction(s.beta2)};
+}
+
 void norm_to_clip(StreamRef stream, const NormToClip& args) {
   const ArgumentCheck check("norm_to_clip", stream);
   check.given("sum_of_squares", args.sum_of_squares);
@@ -31,6 +47,7 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
   check_number("loss", args.loss);
   check_number("ignored", args.ignored);
   check.that(args.targets >= 1, "targets", "at least 1", std::to_string(args.targets));
+  check.that(args.update != nullptr, "update", "given", "nothing");
   check_optimizer_state(check, args.optimizer_state);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::norm_to_clip(stream, args);
@@ -72,7 +89,6 @@ void adamw(StreamRef stream, const AdamW& args) {
       args.table && args.table.dtype == DType::u8 && args.table.elements() % static_cast<std::int64_t>(sizeof(AdamWPiece)) == 0,
       "table", "the u8 table that adamw_table returned", describe(args.table));
   check_optimizer_state(check, args.optimizer_state);
-  check.that(args.step >= 1, "step", "at least 1", std::to_string(args.step));
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::adamw(stream, args);
   }

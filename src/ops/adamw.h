@@ -1,7 +1,8 @@
 // AdamW (Loshchilov & Hutter 2019) over flat buffers, fused with gradient clipping and the cast of the updated weights.
 //
 // All control is on the device, so a step never waits for the host: the clip factor, the "something was not finite" flag and
-// the update share an OptimizerState block that norm_to_clip writes and adamw reads.
+// the update share an OptimizerState block that norm_to_clip writes and adamw reads. What varies from update to update comes
+// from memory too, and none of it from the arguments: the same launches serve every step (runtime/step_graph.h).
 #pragma once
 
 #include <vector>
@@ -11,6 +12,19 @@
 #include "ops/op_context.h"
 
 namespace plait::ops {
+
+// Settings of one update; `update` counts from 1. clip <= 0: no clipping.
+struct UpdateSettings {
+  std::int64_t update = 1;
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
+};
+
+// What they come to.
+struct UpdateCoefficients {
+  float lr, beta1, beta2, epsilon, weight_decay, clip;
+  double correction1, correction2;  // 1 / (1 - beta^update)
+};
+UpdateCoefficients update_coefficients(const UpdateSettings& settings);
 
 // Written by norm_to_clip, read by adamw; lives in device memory and is copied to the host when a metric is due. Zero it first.
 // Loss and norm are of the mean over the targets that count, and 0 where none does.
@@ -22,15 +36,18 @@ struct OptimizerState {
                           // the weights that produced the bad value can be examined
   float loss;
   float ignored;  // targets that do not count
+  UpdateCoefficients update;
 };
+// As elements of an f32 view.
+inline constexpr std::int64_t optimizer_state_floats = sizeof(OptimizerState) / sizeof(float);
 
 // What a step adds up over the global batch: Σ gradient², Σ loss, and the targets that are ignored (ops/cross_entropy.h), one
 // f32 each (on the host also f64), where gradients and losses are scaled by 1 / targets, all of them. What follows is of the
-// mean over targets - ignored; where none is ignored it has the bits of the sums. clip <= 0: no clipping.
+// mean over targets - ignored; where none is ignored it has the bits of the sums.
 struct NormToClip {
   View sum_of_squares, loss, ignored;
   std::int64_t targets = 0;
-  float clip = 0;
+  const UpdateCoefficients* update = nullptr;  // read when the stream comes to it: of a GPU in pinned host memory
   View optimizer_state;
 };
 void norm_to_clip(StreamRef stream, const NormToClip& args);
@@ -50,6 +67,7 @@ std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges);
 // Its size, without making it: the table of a large model takes megabytes, and the planner asks for thousands of sizes.
 std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges);
 
+// Makes the update that norm_to_clip was told of last.
 // For every element of the table: g = gradient * gradient_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
 // master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).
 //   gradients G (f32, f64, bf16); master, m, v: M = f32, or f64 where the weights are f64; weights T. All flat, 1-D.
@@ -58,8 +76,6 @@ struct AdamW {
   View table;
   View gradients, master, m, v, weights;
   View optimizer_state;
-  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f;
-  std::int64_t step = 1;  // 1 for the first update
 };
 void adamw(StreamRef stream, const AdamW& args);
 

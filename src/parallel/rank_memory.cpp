@@ -180,7 +180,7 @@ class MemoryItems {
     add(scalars, "scalars", "constants", scalar, {3});
     add(evaluation_sums, "evaluation_sums", "constants", scalar, {2});
     if (plan_.meets()) add(arrival, "arrival", "constants", scalar, {1});
-    add(optimizer_state, "optimizer_state", "constants", DType::f32, {sizeof(ops::OptimizerState) / sizeof(float)});
+    add(optimizer_state, "optimizer_state", "constants", DType::f32, {ops::optimizer_state_floats});
   }
 
   void per_rank() {

@@ -304,12 +304,11 @@ Issue InstructionBinder::quantize_weights(const Instruction& i, StreamRef s) con
 
 Issue InstructionBinder::update(StreamRef s) const {
   return [this, s](const StepInputs& inputs, Event*) {
-    const UpdateSettings& settings = inputs.settings;
     ops::norm_to_clip(s, {.sum_of_squares = buffers_.scalars.rows(0, 1),
                           .loss = buffers_.scalars.rows(1, 1),
                           .ignored = buffers_.scalars.rows(2, 1),
                           .targets = plan_.tokens_per_step(),
-                          .clip = settings.clip,
+                          .update = inputs.update,
                           .optimizer_state = buffers_.optimizer_state});
     ops::adamw(s, {.table = buffers_.adamw_table,
                    .gradients = buffers_.kept_gradients,
@@ -317,13 +316,7 @@ Issue InstructionBinder::update(StreamRef s) const {
                    .m = buffers_.exp_avg,
                    .v = buffers_.exp_avg_sq,
                    .weights = buffers_.weights,
-                   .optimizer_state = buffers_.optimizer_state,
-                   .lr = settings.lr,
-                   .beta1 = settings.beta1,
-                   .beta2 = settings.beta2,
-                   .epsilon = settings.epsilon,
-                   .weight_decay = settings.weight_decay,
-                   .step = settings.update});
+                   .optimizer_state = buffers_.optimizer_state});
   };
 }
 

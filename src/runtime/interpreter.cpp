@@ -46,7 +46,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
             "Interpreter: the communicators are not the plan's");
   }
   life_->on_abort(groups_.abort_action());
-  pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(ops::OptimizerState), MemoryKind::pinned_host);
+  pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(StepMemory), MemoryKind::pinned_host);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
   for (const parallel::Program* program : {&plan_.train, &plan_.evaluate}) {
     for (const parallel::StreamSpec& spec : program->streams) {
@@ -67,11 +67,13 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   train_ = bind(plan_.train);
   evaluate_ = bind(plan_.evaluate);
 
-  auto* states = reinterpret_cast<ops::OptimizerState*>(static_cast<char*>(pinned_.data()) + staging_bytes);
-  for (int i = 0; i < step_slots; ++i) slots_.push_back({.state = states + i});
+  auto* memory_of_slots = reinterpret_cast<StepMemory*>(static_cast<char*>(pinned_.data()) + staging_bytes);
+  for (int i = 0; i < step_slots; ++i) slots_.push_back({.memory = memory_of_slots + i});
 }
 
 StreamRef Interpreter::stream(const parallel::StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
+
+Interpreter::Pending& Interpreter::next_slot() { return slots_[static_cast<std::size_t>(steps_issued_ % step_slots)]; }
 
 Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
   BoundProgram bound{.program = &program, .streams = {}, .instructions = {}};
@@ -172,8 +174,10 @@ void Interpreter::synchronize_warm_up() {
     if (groups_.tensor_links) groups_.tensor_links->set_alone(alone);
   };
   set_alone(true);  // what links exchange are messages too
+  ops::UpdateCoefficients& update = next_slot().memory->update;
+  update = ops::update_coefficients({});
   const auto do_part = [&](BoundProgram& bound, const Part& part) {
-    execute(bound, {none}, nobody, part);
+    execute(bound, {none, &update}, nobody, part);
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
@@ -181,7 +185,7 @@ void Interpreter::synchronize_warm_up() {
   do_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
-  *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0};
+  *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0, .update = update};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
   do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
@@ -252,16 +256,16 @@ void Interpreter::execute(BoundProgram& bound, const StepInputs& inputs, IssueOb
 }
 
 void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail) {
-  const auto slot_index = static_cast<std::size_t>(steps_issued_ % step_slots);
-  Pending& slot = slots_[slot_index];
+  Pending& slot = next_slot();
   const StreamRef compute = compute_stream();
+  slot.memory->update = ops::update_coefficients(settings);
   recorder_->begin(steps_issued_, compute, detail);
-  execute(train_, {batches, settings}, *recorder_);
-  compute.copy(slot.state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
+  execute(train_, {batches, &slot.memory->update}, *recorder_);
+  compute.copy(&slot.memory->state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
   recorder_->end(compute);
   slot.step = steps_issued_++;
   slot.update = settings.update;
-  pending_.push_back(static_cast<int>(slot_index));
+  pending_.push_back(static_cast<int>(&slot - slots_.data()));
 }
 
 void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings) {
@@ -293,10 +297,10 @@ StepResult Interpreter::synchronize_result() {
   });
   StepRecorder::Result times = recorder_->take(slot.step);
   return {.update = slot.update,
-          .loss = slot.state->loss,
-          .loss_tokens = plan_.tokens_per_step() - std::llround(slot.state->ignored),
-          .grad_norm = slot.state->grad_norm,
-          .halted = slot.state->halted != 0.0f,
+          .loss = slot.memory->state.loss,
+          .loss_tokens = plan_.tokens_per_step() - std::llround(slot.memory->state.ignored),
+          .grad_norm = slot.memory->state.grad_norm,
+          .halted = slot.memory->state.halted != 0.0f,
           .device_ms = static_cast<float>(times.device_ms),
           .exposed_comm_ms = static_cast<float>(times.ledger.exposed_ms()),
           .ledger = std::move(times.ledger)};
@@ -314,7 +318,8 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   for (std::size_t n = 0; n < count; ++n) {
     times.events.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
   }
-  execute(train_, {batches, settings}, times);
+  next_slot().memory->update = ops::update_coefficients(settings);
+  execute(train_, {batches, &next_slot().memory->update}, times);
   synchronize();
   std::vector<float> milliseconds;
   for (const auto& [begin, end] : times.events) milliseconds.push_back(elapsed_ms(begin, end));

@@ -157,10 +157,16 @@ class Interpreter {
     std::vector<BoundInstruction> instructions;
   };
 
+  // What the host and one step tell each other, in pinned memory: read and written when the streams come to it.
+  struct StepMemory {
+    ops::UpdateCoefficients update;  // of the step; stays until its results are there
+    ops::OptimizerState state;       // after it
+  };
+
   // What the host learns of one step, apart from its times.
   struct Pending {
-    ops::OptimizerState* state = nullptr;  // pinned
-    std::int64_t step = 0;                 // counts from 0
+    StepMemory* memory = nullptr;
+    std::int64_t step = 0;  // counts from 0
     std::int64_t update = 0;
   };
 
@@ -170,6 +176,7 @@ class Interpreter {
     return life_->run(work, [this] { synchronize_aborted(); });
   }
   StreamRef stream(const parallel::StreamSpec& spec) const;
+  Pending& next_slot();  // of the step that is issued next
   BoundProgram bind(const parallel::Program& program);
   void fill_constants();
   // Issues a program in order: all of it, or `part`; the rest of it does nothing then, but keeps the order that it gives. The
@@ -184,7 +191,7 @@ class Interpreter {
   std::shared_ptr<RankLife> life_;
   RankBuffers buffers_;
   ProgressBoard board_;
-  Buffer pinned_;                                                   // staging, then the steps' states
+  Buffer pinned_;                                                   // staging, then each slot's StepMemory
   std::map<std::pair<parallel::StreamRole, int>, Stream> streams_;  // by role and peer
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;

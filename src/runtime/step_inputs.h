@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/stream.h"
+#include "ops/adamw.h"
 
 namespace plait::runtime {
 
@@ -24,16 +25,12 @@ class BatchSource {
   virtual void release(StreamRef stream) = 0;
 };
 
-// Optimizer settings of one step; `update` counts from 1.
-struct UpdateSettings {
-  std::int64_t update = 1;
-  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
-};
+using UpdateSettings = ops::UpdateSettings;  // of one step
 
 struct StepInputs {
   BatchSource& batches;
-  UpdateSettings settings = {};
-  bool add_losses = false;  // an evaluation's, to those that are there
+  const ops::UpdateCoefficients* update = nullptr;  // of a program that updates: pinned, read when its stream comes to it
+  bool add_losses = false;                          // an evaluation's, to those that are there
 };
 
 }  // namespace plait::runtime

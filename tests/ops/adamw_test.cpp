@@ -1,5 +1,7 @@
 #include "ops/adamw.h"
 
+#include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "ops/op_test.h"
@@ -56,6 +58,26 @@ struct AdamWRun {
 
 constexpr std::int64_t targets = 40;  // of a step
 
+// In the device's memory.
+const UpdateCoefficients* put_update(OpDevice& device, const UpdateSettings& settings) {
+  const UpdateCoefficients update = update_coefficients(settings);
+  std::vector<std::uint8_t> bytes(sizeof(update));
+  std::memcpy(bytes.data(), &update, sizeof(update));
+  return static_cast<const UpdateCoefficients*>(device.put(bytes).data);
+}
+
+View fresh_state(OpDevice& device) {
+  return device.put(Tensor{{optimizer_state_floats}, std::vector<double>(optimizer_state_floats, 0.0)}, DType::f32);
+}
+
+// What comes before the update in an OptimizerState.
+Tensor measured(OpDevice& device, const View& state) {
+  Tensor all = device.get(state);
+  all.values.resize(5);
+  all.shape = {5};
+  return all;
+}
+
 // `steps` updates with gradients of their own; sum_of_squares, loss and ignored stand for what a step reduces.
 AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip, double sum_of_squares, double loss,
                    bool weights_are_master = false, double ignored = 0) {
@@ -74,22 +96,23 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
   args.m = device.put(zeros, state_type);
   args.v = device.put(zeros, state_type);
   args.weights = weights_are_master ? args.master : device.put(weights, p.compute);
-  args.optimizer_state = device.put(Tensor{{5}, {0, 0, 0, 0, 0}}, DType::f32);
-  args.lr = lr;
-  args.beta1 = beta1;
-  args.beta2 = beta2;
-  args.epsilon = epsilon;
-  args.weight_decay = weight_decay;
+  args.optimizer_state = fresh_state(device);
   const auto number = [&](double value) { return device.put(Tensor{{1}, {value}}, state_type); };
-  const NormToClip sums{.sum_of_squares = number(sum_of_squares),
-                        .loss = number(loss),
-                        .ignored = number(ignored),
-                        .targets = targets,
-                        .clip = clip,
-                        .optimizer_state = args.optimizer_state};
+  NormToClip sums{.sum_of_squares = number(sum_of_squares),
+                  .loss = number(loss),
+                  .ignored = number(ignored),
+                  .targets = targets,
+                  .update = nullptr,
+                  .optimizer_state = args.optimizer_state};
   for (int step = 1; step <= steps; ++step) {
     args.gradients = device.put(random_tensor({c.gradient_elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
-    args.step = step;
+    sums.update = put_update(device, {.update = step,
+                                      .lr = lr,
+                                      .beta1 = beta1,
+                                      .beta2 = beta2,
+                                      .epsilon = epsilon,
+                                      .weight_decay = weight_decay,
+                                      .clip = clip});
     norm_to_clip(device.stream(), sums);
     adamw(device.stream(), args);
   }
@@ -97,7 +120,7 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
            {"master", device.get(args.master)},
            {"m", device.get(args.m)},
            {"v", device.get(args.v)}},
-          device.get(args.optimizer_state)};
+          measured(device, args.optimizer_state)};
 }
 
 // Algorithm 2 of the paper, element by element, in double.
@@ -220,16 +243,16 @@ class ClipTest : public OpTest<AdamWCase> {};
 
 TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
   OpDevice device(precision().device);
-  const View state = device.put(Tensor{{5}, {0, 0, 0, 0, 0}}, DType::f32);
+  const View state = fresh_state(device);
   const auto step = [&](double squares, double loss, float clip) {
     const auto number = [&](double value) { return device.put(Tensor{{1}, {value}}, DType::f32); };
     norm_to_clip(device.stream(), {.sum_of_squares = number(squares),
                                    .loss = number(loss),
                                    .ignored = number(0),
                                    .targets = targets,
-                                   .clip = clip,
+                                   .update = put_update(device, {.clip = clip}),
                                    .optimizer_state = state});
-    return device.get(state).values;
+    return measured(device, state).values;
   };
   EXPECT_EQ(step(0.25, 2.0, 1.0f), (std::vector<double>{0.5, 1.0, 0.0, 2.0, 0.0}));
   EXPECT_EQ(step(100.0, 2.0, 0.0f)[1], 1.0) << "clip 0 means off";
@@ -239,6 +262,46 @@ TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
 
 INSTANTIATE_TEST_SUITE_P(Host, ClipTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(1)}), case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, ClipTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(1)}), case_name);
+
+// One element, written out: settings that change from update to update have the bits that they would have as arguments.
+TEST(AdamWHostTest, EveryUpdateHasItsOwnSettingsToTheBit) {
+  OpDevice device(DeviceKind::host);
+  AdamW args;
+  args.table = device.put(adamw_table({{0, 0, 0, 1, true}}));
+  args.weights = args.master = device.put(Tensor{{1}, {0.75}}, DType::f32);
+  args.m = device.put(Tensor{{1}, {0}}, DType::f32);
+  args.v = device.put(Tensor{{1}, {0}}, DType::f32);
+  args.optimizer_state = fresh_state(device);
+  const auto number = [&](double value) { return device.put(Tensor{{1}, {value}}, DType::f32); };
+  float m = 0, v = 0, master = 0.75f;
+  for (int step = 1; step <= 12; ++step) {
+    const UpdateSettings s{.update = step,
+                           .lr = 1e-2f / static_cast<float>(step),
+                           .beta1 = 0.9f - 0.01f * static_cast<float>(step),
+                           .beta2 = 0.95f,
+                           .epsilon = 1e-8f * static_cast<float>(step),
+                           .weight_decay = 0.1f * static_cast<float>(step),
+                           .clip = 0};
+    const float g = 0.3f - 0.05f * static_cast<float>(step);
+    args.gradients = number(static_cast<double>(g));
+    norm_to_clip(device.stream(), {.sum_of_squares = number(1),
+                                   .loss = number(1),
+                                   .ignored = number(0),
+                                   .targets = targets,
+                                   .update = put_update(device, s),
+                                   .optimizer_state = args.optimizer_state});
+    adamw(device.stream(), args);
+    const auto correction = [&](float beta) {
+      return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
+    };
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    const float direction = m * correction(s.beta1) / (std::sqrt(v * correction(s.beta2)) + s.epsilon);
+    master -= s.lr * (direction + s.weight_decay * master);
+    ASSERT_EQ(device.get(args.master).values[0], static_cast<double>(master)) << "update " << step;
+  }
+  EXPECT_THROW(update_coefficients({.update = 0}), InternalError);
+}
 
 TEST(AdamWHostTest, TheTableHasTheSizeThatIsSaid) {
   for (const std::int64_t count : {0, 1, 4095, 4096, 4097, 3 * 4096 + 5}) {

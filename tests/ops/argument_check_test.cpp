@@ -251,19 +251,23 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
   expect_refused("adamw: argument 'optimizer_state' must be", [&] { adamw(stream(), args); });
   args.optimizer_state = f32({4});
   expect_refused("adamw: argument 'optimizer_state' must be", [&] { adamw(stream(), args); });
-  args.optimizer_state = f32({5});
-  args.step = 0;
-  expect_refused("adamw: argument 'step' must be at least 1, got 0", [&] { adamw(stream(), args); });
+  args.optimizer_state = f32({optimizer_state_floats});
   args.weights = bf16({8});
   args.gradients = bf16({8});
   args.master = args.m = args.v = bf16({8});
   expect_refused("adamw: argument 'master' must be f32 [8], got bf16 [8]", [&] { adamw(stream(), args); });
-  NormToClip sums{.sum_of_squares = f32({1}), .loss = f64({1}), .ignored = f32({1}), .targets = 8, .optimizer_state = f32({5})};
+  NormToClip sums{.sum_of_squares = f32({1}),
+                  .loss = f64({1}),
+                  .ignored = f32({1}),
+                  .targets = 8,
+                  .optimizer_state = f32({optimizer_state_floats})};
   expect_refused("norm_to_clip: argument 'loss' must be", [&] { norm_to_clip(stream(), sums); });
   sums.loss = f32({1}), sums.ignored = f64({1});
   expect_refused("norm_to_clip: argument 'ignored' must be", [&] { norm_to_clip(stream(), sums); });
   sums.ignored = f32({1}), sums.targets = 0;
   expect_refused("norm_to_clip: argument 'targets' must be at least 1, got 0", [&] { norm_to_clip(stream(), sums); });
+  sums.targets = 8;
+  expect_refused("norm_to_clip: argument 'update' must be given", [&] { norm_to_clip(stream(), sums); });
   expect_refused("sum: argument 'values' must be f32 or f64, got bf16 [3]",
                  [&] { sum(stream(), context(), bf16({3}), f32({1}), 1.0f, false); });
   expect_refused("sum_of_squares: argument 'out' must be one f32, got bf16 [1]",

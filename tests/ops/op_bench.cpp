@@ -396,15 +396,17 @@ void time_model(Bench& bench, const Model& m) {
   });
   bench.time("adamw, all parameters", 1, 30.0 * static_cast<double>(parameters), 0, [&] {
     const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}});
-    const View state = bench.f32({sizeof(OptimizerState) / sizeof(float)});
+    const View state = bench.f32({optimizer_state_floats});
     const View v = bench.f32({parameters});
     bench.stream().zero(v.data, v.bytes());
     bench.stream().zero(state.data, state.bytes());
+    const UpdateCoefficients settings = update_coefficients({.update = 10, .lr = 1e-4f});
+    const auto& update = *static_cast<const UpdateCoefficients*>(bench.bytes(DType::u8, {sizeof(settings)}, &settings).data);
     norm_to_clip(bench.stream(), {.sum_of_squares = v.rows(0, 1),
                                   .loss = v.rows(0, 1),
                                   .ignored = v.rows(0, 1),
                                   .targets = 1,
-                                  .clip = 1.0f,
+                                  .update = &update,
                                   .optimizer_state = state});
     const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
                      .gradients = bench.f32({parameters}),
@@ -412,9 +414,7 @@ void time_model(Bench& bench, const Model& m) {
                      .m = bench.f32({parameters}),
                      .v = v,
                      .weights = bench.bf16({parameters}),
-                     .optimizer_state = state,
-                     .lr = 1e-4f,
-                     .step = 10};
+                     .optimizer_state = state};
     return [&bench, args] { adamw(bench.stream(), args); };
   });
   const double step = bench.take_step_microseconds();

@@ -9,7 +9,7 @@ namespace plait::ops::cpu {
 namespace {
 
 template <typename T, typename G>
-void update(const AdamW& args, float gradient_factor) {
+void update(const AdamW& args, const OptimizerState& state) {
   using M = Statistic<T>;
   const G* gradients = args.gradients.as<G>();
   M* master = args.master.as<M>();
@@ -17,10 +17,9 @@ void update(const AdamW& args, float gradient_factor) {
   M* second = args.v.as<M>();
   T* weights = args.weights.as<T>();
 
-  const double steps = static_cast<double>(args.step);
-  const M beta1 = args.beta1, beta2 = args.beta2, lr = args.lr, epsilon = args.epsilon, scale = gradient_factor;
-  const M correction1 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta1), steps)));
-  const M correction2 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta2), steps)));
+  const UpdateCoefficients& c = state.update;
+  const M beta1 = c.beta1, beta2 = c.beta2, lr = c.lr, epsilon = c.epsilon, scale = state.gradient_factor;
+  const M correction1 = static_cast<M>(c.correction1), correction2 = static_cast<M>(c.correction2);
 
   const std::span pieces(reinterpret_cast<const AdamWPiece*>(args.table.as<std::uint8_t>()),
                          static_cast<std::size_t>(args.table.elements()) / sizeof(AdamWPiece));
@@ -29,7 +28,7 @@ void update(const AdamW& args, float gradient_factor) {
                 piece.gradient_offset + piece.count <= args.gradients.elements() &&
                 piece.state_offset + piece.count <= args.master.elements(),
             "adamw: argument 'table' names elements outside the weights, the gradients or the optimizer state");
-    const M decay = piece.decay ? M(args.weight_decay) : M(0);
+    const M decay = piece.decay ? M(c.weight_decay) : M(0);
     for (std::int32_t k = 0; k < piece.count; ++k) {
       const std::int64_t i = piece.offset + k, s = piece.state_offset + k;
       const M g = static_cast<M>(load(gradients[piece.gradient_offset + k])) * scale;
@@ -50,7 +49,7 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
       return view.dtype == DType::f64 ? *view.as<double>() : static_cast<double>(*view.as<float>());
     };
     auto& state = *static_cast<OptimizerState*>(args.optimizer_state.data);
-    const auto targets = static_cast<double>(args.targets), clip = static_cast<double>(args.clip);
+    const auto targets = static_cast<double>(args.targets), clip = static_cast<double>(args.update->clip);
     const double ignored = first(args.ignored), counted = targets - ignored;
     const double factor = counted > 0 ? targets / counted : 0;
     const double norm = std::sqrt(first(args.sum_of_squares)) * factor, loss = first(args.loss) * factor;
@@ -59,6 +58,7 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
     if (!std::isfinite(norm) || !std::isfinite(loss)) state.halted = 1.0f;
     state.loss = static_cast<float>(loss);
     state.ignored = static_cast<float>(ignored);
+    state.update = *args.update;
   });
 }
 
@@ -67,8 +67,7 @@ void adamw(StreamRef stream, const AdamW& args) {
     const auto& state = *static_cast<const OptimizerState*>(args.optimizer_state.data);
     if (state.halted != 0.0f || state.gradient_factor == 0.0f) return;
     with_type(args.weights.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(args.gradients.dtype,
-                            [&]<typename G>(std::type_identity<G>) { update<T, G>(args, state.gradient_factor); });
+      with_gradient_type<T>(args.gradients.dtype, [&]<typename G>(std::type_identity<G>) { update<T, G>(args, state); });
     });
   });
 }

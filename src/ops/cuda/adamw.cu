@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "ops/adamw_table.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
@@ -13,9 +11,17 @@ constexpr int width = 4;  // one 16-byte access of the f32 state
 constexpr int iterations = static_cast<int>(adamw_piece_elements) / (threads * width);
 static_assert(iterations * threads * width == adamw_piece_elements);
 
+// As the kernel computes with them.
 struct Coefficients {
-  float lr, beta1, beta2, epsilon, weight_decay;
-  float correction1, correction2;  // 1 / (1 - beta^step)
+  __device__ explicit Coefficients(const UpdateCoefficients& c)
+      : lr(c.lr),
+        beta1(c.beta1),
+        beta2(c.beta2),
+        epsilon(c.epsilon),
+        weight_decay(c.weight_decay),
+        correction1(static_cast<float>(c.correction1)),
+        correction2(static_cast<float>(c.correction2)) {}
+  float lr, beta1, beta2, epsilon, weight_decay, correction1, correction2;
 };
 
 template <typename T, typename G>
@@ -26,7 +32,9 @@ struct Buffers {
 };
 
 __global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* sum_of_losses, const float* ignored,
-                                    double targets, float clip, OptimizerState* state) {
+                                    double targets, const UpdateCoefficients* update, OptimizerState* state) {
+  const UpdateCoefficients coefficients = *update;  // over the bus, once
+  const float clip = coefficients.clip;
   const double counted = targets - static_cast<double>(*ignored);
   const float factor = counted > 0.0 ? static_cast<float>(targets / counted) : 0.0f;
   const float norm = sqrtf(*sum_of_squares) * factor, loss = *sum_of_losses * factor;
@@ -35,6 +43,7 @@ __global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* su
   if (!isfinite(norm) || !isfinite(loss)) state->halted = 1.0f;
   state->loss = loss;
   state->ignored = *ignored;
+  state->update = coefficients;
 }
 
 __device__ inline void update(const Coefficients& c, float decay, float g, float& m, float& v, float& master) {
@@ -47,9 +56,10 @@ __device__ inline void update(const Coefficients& c, float decay, float g, float
 // One block per piece. All loads of a thread are issued before the first use.
 template <typename T, typename G>
 __global__ void __launch_bounds__(threads)
-    adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state, Coefficients c) {
+    adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state) {
   const float gradient_factor = state->gradient_factor;
   if (state->halted != 0.0f || gradient_factor == 0.0f) return;
+  const Coefficients c(state->update);
   const AdamWPiece piece = table[blockIdx.x];
   const float decay = piece.decay ? c.weight_decay : 0.0f;
   const G* gradients = buffers.gradients + piece.gradient_offset;
@@ -108,18 +118,13 @@ __global__ void __launch_bounds__(threads)
 void norm_to_clip(StreamRef stream, const NormToClip& args) {
   norm_to_clip_kernel<<<1, 1, 0, native(stream)>>>(device_pointer<float>(args.sum_of_squares), device_pointer<float>(args.loss),
                                                    device_pointer<float>(args.ignored), static_cast<double>(args.targets),
-                                                   args.clip, device_pointer<OptimizerState>(args.optimizer_state));
+                                                   args.update, device_pointer<OptimizerState>(args.optimizer_state));
   check_launch();
 }
 
 void adamw(StreamRef stream, const AdamW& args) {
   const std::int64_t pieces = args.table.elements() / static_cast<std::int64_t>(sizeof(AdamWPiece));
   if (pieces == 0) return;
-  const auto correction = [&](float beta) {
-    return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(args.step))));
-  };
-  const Coefficients coefficients{
-      args.lr, args.beta1, args.beta2, args.epsilon, args.weight_decay, correction(args.beta1), correction(args.beta2)};
   with_type(args.weights.dtype, [&](auto t) {
     with_type(args.gradients.dtype, [&](auto g) {
       using T = decltype(t);
@@ -128,7 +133,7 @@ void adamw(StreamRef stream, const AdamW& args) {
                                   device_pointer<float>(args.m), device_pointer<float>(args.v),
                                   device_pointer<T>(args.weights)};
       adamw_kernel<T, G><<<grid_size(pieces), threads, 0, native(stream)>>>(
-          device_pointer<AdamWPiece>(args.table), buffers, device_pointer<OptimizerState>(args.optimizer_state), coefficients);
+          device_pointer<AdamWPiece>(args.table), buffers, device_pointer<OptimizerState>(args.optimizer_state));
       check_launch();
     });
   });
