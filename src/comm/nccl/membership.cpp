@@ -169,8 +169,14 @@ void NcclMembership::abort() noexcept {
 
 void NcclMembership::free_aborted() noexcept {
   if (parent_) ncclCommAbort(std::exchange(parent_, nullptr));
-  std::lock_guard lock(mutex_);
-  if (child_) ncclCommAbort(std::exchange(child_, nullptr));
+  ncclComm_t child = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    child = std::exchange(child_, nullptr);
+  }
+  // Without the lock: NCCL waits here for the CUDA graphs that its calls are in, which the rank's thread lets go of once it has
+  // seen that the group is aborted.
+  if (child) ncclCommAbort(child);
 }
 
 // NCCL_COMM_BLOCKING in the environment overrides what a communicator was made for, so the child's calls may need patience too.
