@@ -76,9 +76,9 @@ namespace {
 
 class CudaEvent final : public EventImpl {
  public:
-  explicit CudaEvent(Device device, EventTiming timing) {
+  explicit CudaEvent(Device device, EventTiming timing) : is_timed(timing == EventTiming::on) {
     cuda_make_current(device);
-    check(cudaEventCreateWithFlags(&event, timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming));
+    check(cudaEventCreateWithFlags(&event, is_timed ? cudaEventDefault : cudaEventDisableTiming));
   }
   ~CudaEvent() override { static_cast<void>(cudaEventDestroy(event)); }
 
@@ -95,6 +95,7 @@ class CudaEvent final : public EventImpl {
     return ms;
   }
 
+  const bool is_timed;
   cudaEvent_t event = nullptr;
 };
 
@@ -150,7 +151,11 @@ class CudaStream final : public StreamImpl {
   }
 
   Device device() const override { return device_; }
-  void record(EventImpl& event) override { check(cudaEventRecord(static_cast<CudaEvent&>(event).event, stream_)); }
+  void record(EventImpl& event) override {
+    const auto& recorded = static_cast<CudaEvent&>(event);
+    const bool is_node = recorded.is_timed && is_captured();  // else an edge of the graph
+    check(cudaEventRecordWithFlags(recorded.event, stream_, is_node ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
   void wait(const EventImpl& event) override {
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).event, 0));
   }
@@ -159,6 +164,7 @@ class CudaStream final : public StreamImpl {
     companion_->wait(event);
     return *companion_;
   }
+  StreamImpl* companion() const override { return aside_.get(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
@@ -188,6 +194,12 @@ class CudaStream final : public StreamImpl {
   void* native() const override { return stream_; }
 
  private:
+  bool is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream_, &status));
+    return status != cudaStreamCaptureStatusNone;
+  }
+
   Device device_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<CudaStream> companion_;

@@ -105,6 +105,7 @@ class HostStream final : public StreamImpl {
   }
 
   StreamImpl& aside(const EventImpl&) override { return *this; }
+  StreamImpl* companion() const override { return nullptr; }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     push({[=] { std::memcpy(to, from, bytes); }, false});

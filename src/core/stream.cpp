@@ -18,6 +18,10 @@ Device StreamRef::device() const { return impl_->device(); }
 void StreamRef::record(Event& event) const { impl_->record(event.impl()); }
 void StreamRef::wait(const Event& event) const { impl_->wait(event.impl()); }
 StreamRef StreamRef::aside(const Event& event) const { return StreamRef(impl_->aside(event.impl())); }
+StreamRef StreamRef::companion() const {
+  detail::StreamImpl* const found = impl_->companion();
+  return found ? StreamRef(*found) : StreamRef();
+}
 void StreamRef::copy(void* to, const void* from, std::size_t bytes) const { impl_->copy(to, from, bytes); }
 void StreamRef::zero(void* memory, std::size_t bytes) const { impl_->zero(memory, bytes); }
 void StreamRef::write_value(std::uint32_t* counter, std::uint32_t value) const { impl_->write_value(counter, value); }

@@ -23,7 +23,9 @@ class EventImpl;
 
 enum class EventTiming { off, on };
 
-// A point in a stream. Recording again moves the point. As in CUDA, waiting for an event that was never recorded returns at
+// A point in a stream. Recording again moves the point. While a stream is captured into a CUDA graph, recording a timed event
+// makes a node of the graph, which records it in every launch; other events give order within the graph and mean nothing
+// outside of it. As in CUDA, waiting for an event that was never recorded returns at
 // once. An event may be destroyed while streams still wait for it.
 class Event {
  public:
@@ -56,6 +58,7 @@ class StreamRef {
   // keeps its stream from the next kernel for 3 us, an event without a time for none; on the companion a time is late by what a
   // wait between streams takes. A stream without a companion (Stream) is its own, as all of the host are.
   StreamRef aside(const Event& event) const;
+  StreamRef companion() const;  // where aside() leads; none before its first call and on the host
   void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
   void zero(void* memory, std::size_t bytes) const;
   // Order between streams that share no events: those of other ranks, other processes, or other machines' GPUs on one fabric.

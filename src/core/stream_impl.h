@@ -24,6 +24,7 @@ class StreamImpl {
   virtual void record(EventImpl& event) = 0;
   virtual void wait(const EventImpl& event) = 0;
   virtual StreamImpl& aside(const EventImpl& event) = 0;
+  virtual StreamImpl* companion() const = 0;  // nullptr: none
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* memory, std::size_t bytes) = 0;
   virtual void write_value(std::uint32_t* counter, std::uint32_t value) = 0;
