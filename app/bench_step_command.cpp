@@ -59,6 +59,7 @@ void print(const nlohmann::ordered_json& r) {
              r["tflops_per_gpu"].get<double>());
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
+  if (r.contains("launch")) fmt::print("  launch        {}\n", r["launch"].get<std::string>());
   fmt::print("  memory        {} planned, {} on the device\n", format_gib(r["memory"]["planned_bytes"].get<double>(), 2),
              format_gib(r["memory"]["device_bytes"].get<double>(), 2));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();

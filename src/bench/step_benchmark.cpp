@@ -71,19 +71,21 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
                             train::TrainingBatches& batches, const train::LearningRate& learning_rate,
                             ConditionSampler* conditions) {
   MeasuredSteps measured;
-  const std::int64_t total = request.warmup + request.steps;
+  std::int64_t warmup = request.warmup;
   const auto take = [&](const runtime::StepResult& result) {
     measured.last = result;
+    const std::int64_t total = warmup + request.steps;
     request.progress(static_cast<double>(result.update) / static_cast<double>(total),
                      fmt::format("step {} of {}", result.update, total));
-    if (conditions && result.update == request.warmup) conditions->begin();
-    if (result.update <= request.warmup) return;
+    if (conditions && result.update == warmup) conditions->begin();
+    if (result.update <= warmup) return;
     measured.milliseconds.push_back(static_cast<double>(result.device_ms));
     measured.ledger.add(result.ledger);
   };
   request.progress(0, "");
-  for (std::int64_t step = 1; step <= total; ++step) {
-    if (step == request.warmup + 1) measured.data_stalled_ms = -batches.stalled_ms();
+  for (std::int64_t step = 1; step <= warmup + request.steps; ++step) {
+    if (step == warmup + 1 && !interpreter.launch_is_settled()) ++warmup;
+    if (step == warmup + 1) measured.data_stalled_ms = -batches.stalled_ms();
     if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
     interpreter.run_step(batches, train::update_settings(request.config, step, learning_rate.at(step - 1)));
   }
@@ -139,15 +141,18 @@ std::pair<MeasuredSteps, Json> measure(const StepBenchmarkRequest& request, cons
   interpreter.initialize(config.run.seed);
   interpreter.synchronize_warm_up();
   DeviceMemory host_memory(device);
-  const std::int64_t total = request.warmup + request.steps;
+  const std::int64_t trial = interpreter.launch_is_settled() ? 0 : runtime::GraphTrial::last_step + 1;
+  const std::int64_t total = std::max(request.warmup, trial) + request.steps;
   train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
   const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
   const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, conditions);
   Json json = describe(config, plan, device, measured);
+  if (const std::string launch = interpreter.launch_text(); !launch.empty()) json["launch"] = launch;
   json["data_stalled_ms"] = measured.data_stalled_ms;
   json["untuned_shapes"] = interpreter.context().untuned_shapes();
   if (request.breakdown) {
-    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
+    const std::int64_t next = measured.last.update + 1;
+    const auto settings = train::update_settings(config, next, learning_rate.at(next - 1));
     json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
   }
   return {measured, json};

@@ -13,7 +13,7 @@ namespace plait::bench {
 
 struct StepBenchmarkRequest {
   Config config;
-  std::int64_t warmup = 5;  // steps not counted
+  std::int64_t warmup = 5;  // steps not counted; more where train.graph has something to try
   std::int64_t steps = 20;  // measured
   bool raw = false;         // adds "measurement": every step, and every rank's memory (docs/studies.md)
   // This rank of the layout by itself, on the first device: collectives and messages copy its own data where they would move
@@ -27,6 +27,7 @@ struct StepBenchmarkRequest {
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
 // {"model", "ranks", "step_ms": {"median", "median_interval": [low, high], "mean", "min", "max"}, "tokens_per_second",
 // "tflops_per_gpu", "mfu", "exposed_comm_ms",
+//  "launch": whether steps are CUDA graphs, and why (runtime/graph_trial.h; on GPUs),
 //  "ledgers": [by rank, means], "alone": rank if that was asked for, "exceeded_bounds": [...], "memory": {...}, "loss",
 //  "breakdown": [...]}. Times are the compute
 // stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers

@@ -159,6 +159,16 @@ template <>
 inline constexpr auto names<RankBinding> =
     std::to_array<Name<RankBinding>>({{RankBinding::automatic, "auto"}, {RankBinding::none, "none"}});
 
+// train.graph: whether a step is launched as one, as a CUDA graph (runtime/graph_trial.h)
+enum class GraphUse {
+  automatic,  // where that is faster, which is tried
+  on,
+  off,
+};
+template <>
+inline constexpr auto names<GraphUse> =
+    std::to_array<Name<GraphUse>>({{GraphUse::automatic, "auto"}, {GraphUse::on, "on"}, {GraphUse::off, "off"}});
+
 // placement.strategy
 enum class PlacementStrategy {
   automatic,  // the placement that costs least

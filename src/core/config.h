@@ -185,7 +185,8 @@ struct TrainConfig {
   std::int64_t micro_batch = 0;   // sequences; -1: auto, the planner's choice
   OptimizerConfig optimizer;
   InitFromConfig init_from;
-  double clip = 1.0;               // 0: off
+  double clip = 1.0;  // 0: off
+  GraphUse graph = GraphUse::automatic;
   std::int64_t eval_every = 0;     // steps; 0: only at the end (if there is validation data)
   std::int64_t eval_batches = 8;   // global batches per evaluation
   std::int64_t sample_tokens = 0;  // tokens of sample text printed at the end; 0: none
@@ -207,6 +208,12 @@ struct TrainConfig {
               "train` reads it, and not with `--resume`.");
     k.key("clip", &TrainConfig::clip, k.real(0, 1e30, limits::normal_float),
           "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off.");
+    k.choice(
+        "graph", &TrainConfig::graph,
+        "Whether a step is launched as one, as a CUDA graph, rather than kernel by kernel: small models otherwise wait for "
+        "launches (docs/performance.md). Changes the time, not one bit of the result. `auto`: where that is faster, which the "
+        "first 39 steps try; not while messages or exchanges go by links (`parallel.pipeline` above 1, `comm.exchanges`). "
+        "`on`: from the third step on; an error where it cannot be. Without effect on CPUs.");
     k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),
           "Steps between evaluations. 0: only at the end, if there is validation data.");
     k.key("eval_batches", &TrainConfig::eval_batches, k.whole(1, limits::batches),

@@ -521,6 +521,17 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.comm.peer_access != PeerAccessUse::off || c.comm.require != RequiredPath::p2p,
                        "nothing goes from GPU to GPU without peer access, which comm.require=p2p asks for");
        }},
+      {{"train.graph", "parallel.pipeline", "parallel.tensor", "comm.exchanges"},
+       "`on` is for jobs without links: `parallel.pipeline` 1, and `comm.exchanges: library` where `parallel.tensor` is above "
+       "1",
+       [](const Config& c) {
+         if (c.train.graph != GraphUse::on) return std::string();
+         const bool exchanges = c.parallel.tensor > 1 && c.comm.exchanges == ExchangeWay::links;
+         return unless(
+             c.parallel.pipeline <= 1 && !exchanges,
+             fmt::format("cannot be on with {}: links have no place in a CUDA graph; auto or off",
+                         exchanges ? "comm.exchanges=links" : fmt::format("parallel.pipeline={}", c.parallel.pipeline)));
+       }},
       {{"comm.exchanges", "comm.p2p"},
        "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
        [](const Config& c) {

@@ -255,6 +255,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .exchanges = choose_exchanges(config),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
+                .graph = config.train.graph,
                 .zero = zero,
                 .separate_master = job.separate_master,
                 .micro_batches = job.micro_batches,
@@ -312,6 +313,12 @@ std::size_t RankPlan::landing_bytes() const {
   if (!exchanges_by_links()) return 0;
   return static_cast<std::size_t>((layout.size(Axis::tensor) - 1) * exchange_links::places) *
          exchange_links::rounded_up(exchange_slice_bytes());
+}
+
+std::string RankPlan::graph_obstacle() const {
+  if (layout.size(Axis::pipeline) > 1) return "messages between stages have no place in a CUDA graph";
+  if (exchanges_by_links()) return "exchanges by links have no place in a CUDA graph";
+  return "";
 }
 
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {

@@ -44,6 +44,7 @@ struct RankPlan {
   ExchangeChoice exchanges;        // of its tensor group, if that has several ranks
   BraidChoice braids;
   bool deterministic = false;                // the same bits on every run, on GPUs too
+  GraphUse graph = GraphUse::automatic;      // a step as one launch
   int zero = 0;                              // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;               // false: the weights are the master weights
   int micro_batches = 1;                     // per data-parallel rank and step, of sizes.micro_batch: halves where these are
@@ -79,6 +80,8 @@ struct RankPlan {
            size_of(sizes.compute);
   }
   std::size_t landing_bytes() const;
+  // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
+  std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };

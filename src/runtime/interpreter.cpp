@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <thread>
 
 #include "core/error.h"
@@ -10,7 +9,6 @@
 #include "ops/reduce.h"
 #include "ops/rope.h"
 #include "parallel/program_set.h"
-#include "runtime/profiler_range.h"
 
 namespace plait::runtime {
 namespace {
@@ -27,6 +25,16 @@ bool follows_micro_batches(parallel::InstructionKind kind) {
          kind == parallel::InstructionKind::scale_weights || kind == parallel::InstructionKind::exchange_weight_scales ||
          kind == parallel::InstructionKind::quantize_weights;
 }
+
+bool loads_batch(const parallel::Instruction& i) { return i.kind == parallel::InstructionKind::load_batch; }
+
+StagedBatches staged_batches(const parallel::RankPlan& plan, std::byte* memory) {
+  const model::MicroBatchShape& shape = plan.sizes.micro_batch;
+  return {memory, static_cast<std::size_t>(std::ranges::count_if(plan.train.instructions, loads_batch)),
+          static_cast<std::size_t>(shape.rows()) * sizeof(std::int32_t), shape.documents == Documents::separate};
+}
+
+std::size_t staged_bytes(const parallel::RankPlan& plan) { return staged_batches(plan, nullptr).bytes(); }
 
 }  // namespace
 
@@ -46,7 +54,9 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
             "Interpreter: the communicators are not the plan's");
   }
   life_->on_abort(groups_.abort_action());
-  pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(StepMemory), MemoryKind::pinned_host);
+  if (device.is_cuda()) trial_.emplace(plan_.graph, plan_.graph_obstacle(), plan_.train.instructions.size());
+  const std::size_t batch_bytes = trial_ && trial_->may_be_whole() ? staged_bytes(plan_) : 0;
+  pinned_ = memory_.allocate(staging_bytes + step_slots * (sizeof(StepMemory) + batch_bytes), MemoryKind::pinned_host);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
   for (const parallel::Program* program : {&plan_.train, &plan_.evaluate}) {
     for (const parallel::StreamSpec& spec : program->streams) {
@@ -61,14 +71,24 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   const bool announce =
       std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
+  // CUDA loads a kernel when it is first launched, which may not be while a step is captured. All others are in a step.
+  if (batch_bytes > 0) add_on_stream(compute_stream(), static_cast<std::uint32_t*>(pinned_.data()), 0);
   fill_constants();
   transformer_.emplace(plan_.sizes, buffers_.rope_table, buffers_.operand_workspace);
   binder_.emplace(plan_, buffers_, groups_, *transformer_, *context_);
   train_ = bind(plan_.train);
   evaluate_ = bind(plan_.evaluate);
 
-  auto* memory_of_slots = reinterpret_cast<StepMemory*>(static_cast<char*>(pinned_.data()) + staging_bytes);
-  for (int i = 0; i < step_slots; ++i) slots_.push_back({.memory = memory_of_slots + i});
+  auto* const memory_of_slots = reinterpret_cast<StepMemory*>(static_cast<std::byte*>(pinned_.data()) + staging_bytes);
+  auto* const batches_of_slots = reinterpret_cast<std::byte*>(memory_of_slots + step_slots);
+  for (std::size_t i = 0; i < step_slots; ++i) {
+    slots_.push_back({.memory = memory_of_slots + i, .batches = {}});
+    if (batch_bytes > 0) slots_.back().batches.emplace(staged_batches(plan_, batches_of_slots + i * batch_bytes));
+  }
+  if (batch_bytes > 0) {
+    idle_.emplace(device);
+    order_.emplace(device);
+  }
 }
 
 StreamRef Interpreter::stream(const parallel::StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
@@ -84,13 +104,14 @@ Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
                                   .waits = {},
                                   .issue = binder_->bind(program, instruction, s),
                                   .done = Event(memory_.device()),
+                                  .captured = Event(memory_.device()),
                                   .name = to_string(instruction)});
   }
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
     for (const int awaited : program.instructions[n].waits) {
       BoundInstruction& other = bound.instructions[static_cast<std::size_t>(awaited)];
       other.is_awaited = true;
-      bound.instructions[n].waits.push_back(&other.done);
+      bound.instructions[n].waits.push_back(&other);
     }
   }
   return bound;
@@ -225,85 +246,6 @@ void Interpreter::synchronize() {
 
 void Interpreter::synchronize_aborted() noexcept {
   for (const auto& [spec, s] : streams_) runtime::synchronize_aborted(s);
-}
-
-void Interpreter::execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part) {
-  const parallel::Program& program = *bound.program;
-  const auto is_done = [&](int index) { return !part || part(program.at(index)); };
-  guarded([&] {
-    life_->check();
-    if (!part) board_.begin(program);
-    for (int n = 0; n < static_cast<int>(bound.instructions.size()); ++n) {
-      BoundInstruction& instruction = bound.instructions[static_cast<std::size_t>(n)];
-      const StreamRef s = instruction.stream;
-      const bool done = is_done(n);
-      const ProfilerRange range(instruction.name.c_str());
-      if (done) observer.waiting(n, s);
-      for (const Event* awaited : instruction.waits) s.wait(*awaited);
-      if (!done) {  // others rely on what it would have waited for
-        if (instruction.is_awaited) s.record(instruction.done);
-        continue;
-      }
-      observer.started(n, s);
-      instruction.issue(inputs, observer.ready(n));
-      const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
-      if (instruction.is_awaited || observed || shown) s.record(instruction.done);
-      const StreamRef aside = observed || shown ? s.aside(instruction.done) : s;
-      if (observed) observer.done(n, aside);
-      if (!part) board_.enqueued(aside, program, n);
-    }
-  });
-}
-
-void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail) {
-  Pending& slot = next_slot();
-  const StreamRef compute = compute_stream();
-  slot.memory->update = ops::update_coefficients(settings);
-  recorder_->begin(steps_issued_, compute, detail);
-  execute(train_, {batches, &slot.memory->update}, *recorder_);
-  compute.copy(&slot.memory->state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
-  recorder_->end(compute);
-  slot.step = steps_issued_++;
-  slot.update = settings.update;
-  pending_.push_back(static_cast<int>(&slot - slots_.data()));
-}
-
-void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings) {
-  require(pending_results() < results_in_flight, "Interpreter::run_step: take results first");
-  issue_step(batches, settings, detail_);
-}
-
-parallel::StepTrace Interpreter::synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings) {
-  require(pending_.empty(), "Interpreter::synchronize_traced_step: take results first");
-  issue_step(batches, settings, StepRecorder::Detail::everything);
-  synchronize();
-  return recorder_->synchronize_trace(steps_issued_ - 1, compute_stream());
-}
-
-std::optional<StepResult> Interpreter::next_result() {
-  if (pending_.empty() || !recorder_->is_complete(slots_[static_cast<std::size_t>(pending_.front())].step)) return std::nullopt;
-  return synchronize_result();
-}
-
-StepResult Interpreter::synchronize_result() {
-  require(!pending_.empty(), "Interpreter::synchronize_result: no step is pending");
-  const Pending& slot = slots_[static_cast<std::size_t>(pending_.front())];
-  pending_.pop_front();
-  guarded([&] {
-    recorder_->synchronize(slot.step);
-    // A stream that failed comes to the end of the step too, with a result that means nothing.
-    for (const auto& [spec, s] : streams_) s.ref().rethrow_failure();
-    life_->check();
-  });
-  StepRecorder::Result times = recorder_->take(slot.step);
-  return {.update = slot.update,
-          .loss = slot.memory->state.loss,
-          .loss_tokens = plan_.tokens_per_step() - std::llround(slot.memory->state.ignored),
-          .grad_norm = slot.memory->state.grad_norm,
-          .halted = slot.memory->state.halted != 0.0f,
-          .device_ms = static_cast<float>(times.device_ms),
-          .exposed_comm_ms = static_cast<float>(times.ledger.exposed_ms()),
-          .ledger = std::move(times.ledger)};
 }
 
 std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {

@@ -2,8 +2,9 @@
 // step issues them in turn; order comes from the program's waits.
 //
 // Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
-// device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
-// after it and picked up later.
+// device work. (Graphs, see runtime/graph_trial.h: their first launches allocate, and changing over to them or back blocks.)
+// What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory after it and
+// picked up later.
 //
 // An Interpreter belongs to its rank's thread.
 #pragma once
@@ -22,12 +23,14 @@
 #include "ops/adamw.h"
 #include "parallel/ledger.h"
 #include "parallel/rank_plan.h"
+#include "runtime/graph_trial.h"
 #include "runtime/instruction_binder.h"
 #include "runtime/issue_observer.h"
 #include "runtime/progress_board.h"
 #include "runtime/rank_buffers.h"
 #include "runtime/rank_groups.h"
 #include "runtime/rank_life.h"
+#include "runtime/step_graph.h"
 #include "runtime/step_inputs.h"
 #include "runtime/step_recorder.h"
 #include "runtime/tensor_reader.h"
@@ -96,6 +99,10 @@ class Interpreter {
   // The same with events around everything (runtime/step_recorder.h), and waits for all of it. Expects no pending results;
   // leaves this step's.
   parallel::StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
+  // Whether steps are launched whole (runtime/graph_trial.h), for the user; empty on the host. A run whose speed is measured
+  // goes on until it is settled.
+  std::string launch_text() const { return trial_ ? trial_->text() : std::string(); }
+  bool launch_is_settled() const { return !trial_ || trial_->settled(); }
   // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
   int pending_results() const { return static_cast<int>(pending_.size()); }
@@ -145,9 +152,10 @@ class Interpreter {
   // A program whose instructions are bound to what they need.
   struct BoundInstruction {
     StreamRef stream;
-    std::vector<const Event*> waits;  // `done` of others
+    std::vector<const BoundInstruction*> waits;  // for `done` of these
     Issue issue;
     Event done;
+    Event captured;           // what `done` is within a graph, and means nothing outside of it
     bool is_awaited = false;  // by another stream
     std::string name = {};    // for profilers
   };
@@ -168,6 +176,8 @@ class Interpreter {
     StepMemory* memory = nullptr;
     std::int64_t step = 0;  // counts from 0
     std::int64_t update = 0;
+    bool whole = false;                    // launched as a graph
+    std::optional<StagedBatches> batches;  // where steps may be
   };
 
   // What `work` returns. If it throws, the rank's life ends, and memory that enqueued work used may be freed.
@@ -183,16 +193,32 @@ class Interpreter {
   // board, which counts whole runs, shows no parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
   void execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part = {});
+  // The part of execute() that a graph captures: `captured` says that it does.
+  void issue(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part, bool captured);
+  // All of a training step but its times.
+  void launch_whole(Pending& slot, BatchSource& batches, StepRecorder::Detail detail);
+  void copy_state(const Pending& slot);
+  // Between a graph, which runs on the compute stream, and what is issued to all streams.
+  void order_behind_graph();
+  void order_before_graph();
+  // Decides, where it is time to, whether the steps from here on are launched whole. Collective then, and blocks.
+  void decide_launch();
+  double synchronize_largest(double value);  // of all ranks'
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
 
   parallel::RankPlan plan_;
   DeviceMemory& memory_;
   RankGroups groups_;
   std::shared_ptr<RankLife> life_;
+  // By slot, and by what is recorded. NCCL's communicators wait for the graphs that their calls are in, and these for streams.
+  std::map<std::pair<const Pending*, StepRecorder::Detail>, StepGraph> graphs_;
   RankBuffers buffers_;
   ProgressBoard board_;
   Buffer pinned_;                                                   // staging, then each slot's StepMemory
   std::map<std::pair<parallel::StreamRole, int>, Stream> streams_;  // by role and peer
+  std::optional<Stream> idle_;                                      // without work
+  std::optional<Event> order_;                                      // on its way from stream to stream
+  bool graph_ran_last_ = false;
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;
   StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
@@ -200,6 +226,7 @@ class Interpreter {
   std::optional<InstructionBinder> binder_;
 
   BoundProgram train_, evaluate_;
+  std::optional<GraphTrial> trial_;  // on GPUs
   std::vector<Pending> slots_;
   std::deque<int> pending_;  // indices into slots_, oldest first
   std::int64_t steps_issued_ = 0;

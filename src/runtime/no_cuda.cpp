@@ -1,6 +1,8 @@
 // What stands for src/runtime/cuda where plait is built without CUDA.
+#include "core/error.h"
 #include "runtime/device_activities.h"
 #include "runtime/profiler_range.h"
+#include "runtime/step_graph.h"
 
 namespace plait::runtime {
 
@@ -12,5 +14,16 @@ struct DeviceActivities::Source {};
 DeviceActivities::DeviceActivities(Device, const std::vector<StreamRef>&) : why_missing_("this plait was built without CUDA") {}
 DeviceActivities::~DeviceActivities() = default;
 std::vector<parallel::DeviceActivity> DeviceActivities::synchronize_take() { return {}; }
+
+struct StepGraph::Executable {};
+
+StepGraph::StepGraph(StreamRef, const std::vector<StreamRef>&, const std::function<void()>&) {
+  throw DeviceError("this plait was built without CUDA");
+}
+StepGraph::StepGraph(StepGraph&&) noexcept = default;
+StepGraph::~StepGraph() = default;
+void StepGraph::launch(StreamRef) const {}
+
+void add_on_stream(StreamRef, std::uint32_t*, std::uint32_t) { throw DeviceError("this plait was built without CUDA"); }
 
 }  // namespace plait::runtime

@@ -7,6 +7,7 @@
 #include "core/counter.h"
 #include "core/error.h"
 #include "parallel/program_set.h"
+#include "runtime/step_graph.h"
 
 namespace plait::runtime {
 
@@ -88,6 +89,26 @@ void ProgressBoard::enqueued(StreamRef aside, const parallel::Program& program, 
   } else {
     aside.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
   }
+}
+
+void ProgressBoard::captured(StreamRef aside, const parallel::Program& program, int instruction) {
+  std::uint32_t count = 0;
+  std::uint32_t* place = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    Lane& lane = lane_of(program.stream_of(program.at(instruction)));
+    ++lane.not_shown;
+    if (!shows(instruction)) return;
+    count = std::exchange(lane.not_shown, 0);
+    place = counter(static_cast<std::size_t>(&lane - lanes_.data()));
+  }
+  add_on_stream(aside, place, count);
+}
+
+void ProgressBoard::launched(const parallel::Program& program) {
+  std::lock_guard lock(mutex_);
+  for (const parallel::Instruction& i : program.instructions) ++lane_of(program.stream_of(i)).enqueued;
+  next_ = -1;
 }
 
 ProgressBoard::Reading ProgressBoard::read() const {

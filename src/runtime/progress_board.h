@@ -46,6 +46,11 @@ class ProgressBoard {
   void begin(const parallel::Program& program);
   // `aside`: where shows() says so the companion of its stream, which runs behind it; else any stream of the device.
   void enqueued(StreamRef aside, const parallel::Program& program, int instruction);
+  // The same for a run that is captured into a graph (runtime/step_graph.h), of a program that has begun: what it enqueues
+  // there counts in every launch.
+  void captured(StreamRef aside, const parallel::Program& program, int instruction);
+  // A launch of it comes next: all of its instructions are enqueued.
+  void launched(const parallel::Program& program);
   bool shows(int instruction) const { return shown_[static_cast<std::size_t>(instruction)]; }  // of the program that has begun
 
   // From any thread.
@@ -65,6 +70,7 @@ class ProgressBoard {
     std::vector<int> instructions;  // of the program, in order
     std::uint64_t begun = 0;        // count when the program was first begun after another one
     std::uint64_t enqueued = 0;     // instructions since the start
+    std::uint32_t not_shown = 0;    // captured since the last one that is shown
   };
   Lane& lane_of(const parallel::StreamSpec& stream);
   // Instructions since the start. The counter itself has only 32 bits, and a long run exceeds them.

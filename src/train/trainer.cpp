@@ -184,6 +184,8 @@ class Trainer {
     StepTracer tracer(config_.log.trace_steps, start_.step + 1, config_.train.steps);
     interpreter.synchronize_warm_up();
     if (stop_.stop_here()) return say_stopped(start_.step);
+    bool told_of_launch = interpreter.launch_is_settled();
+    if (const std::string launch = interpreter.launch_text(); !launch.empty()) say(launch);
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
       const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
@@ -193,6 +195,7 @@ class Trainer {
       } else {
         interpreter.run_step(batches, settings);
       }
+      if (!std::exchange(told_of_launch, interpreter.launch_is_settled()) && told_of_launch) say(interpreter.launch_text());
       while (const auto result = interpreter.next_result()) take(*result);
       if (tracer.is_full())
         tracer.write(start_.run_dir, session_.plan(), rank_, meeting_, [this](const std::string& text) { say(text); });

@@ -318,6 +318,7 @@ TEST(GpuStepRecorder, CostsNextToNothing) {
     config.model.ffn = 4096;
     config.data.sequence_length = 1024;
     config.precision.compute = "bf16";
+    config.train.graph = GraphUse::off;  // the same with and without
     config.train.steps = 100, config.train.global_batch = 32, config.train.micro_batch = 4;
     config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
     run_ranks(config, 2, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches& batches) {

@@ -1,0 +1,81 @@
+#include "runtime/step_graph.h"
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda_check.h"
+#include "core/error.h"
+
+namespace plait::runtime {
+namespace {
+
+cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+bool is_captured(StreamRef stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(native(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+struct Graph {
+  cudaGraph_t graph = nullptr;
+  ~Graph() {
+    if (graph) static_cast<void>(cudaGraphDestroy(graph));
+  }
+};
+
+}  // namespace
+
+struct StepGraph::Executable {
+  cudaGraphExec_t graph = nullptr;
+  ~Executable() {
+    if (graph) static_cast<void>(cudaGraphExecDestroy(graph));
+  }
+};
+
+StepGraph::StepGraph(StreamRef origin, const std::vector<StreamRef>& others, const std::function<void()>& issue)
+    : executable_(std::make_unique<Executable>()) {
+  Event passing(origin.device());  // each record is waited for before the next
+  Graph captured;
+  // Other ranks may be threads of this process, and so are prefetching and watchdogs: what they call is none of its business.
+  // A call of this thread that would not be in the graph is an error.
+  check(cudaStreamBeginCapture(native(origin), cudaStreamCaptureModeThreadLocal));
+  try {
+    origin.record(passing);
+    for (const StreamRef s : others) s.wait(passing);
+    issue();
+    const auto join = [&](StreamRef s) {
+      s.record(passing);
+      origin.wait(passing);
+    };
+    const auto join_companion = [&](StreamRef s) {
+      if (const StreamRef companion = s.companion(); companion && is_captured(companion)) join(companion);
+    };
+    for (const StreamRef s : others) {
+      join(s);
+      join_companion(s);
+    }
+    join_companion(origin);
+  } catch (...) {
+    static_cast<void>(cudaStreamEndCapture(native(origin), &captured.graph));
+    static_cast<void>(cudaGetLastError());  // of what is being thrown
+    throw;
+  }
+  check(cudaStreamEndCapture(native(origin), &captured.graph));
+  // By their own priorities, as on the streams: communication goes first.
+  const cudaError_t status =
+      cudaGraphInstantiateWithFlags(&executable_->graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority);
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw OutOfMemoryError(to_string(origin.device()) +
+                           ": out of memory for the CUDA graph of a step; train.graph=off needs none of it");
+  }
+  check(status);
+  check(cudaGraphUpload(executable_->graph, native(origin)));  // so that no launch allocates
+}
+
+StepGraph::StepGraph(StepGraph&&) noexcept = default;
+StepGraph::~StepGraph() = default;
+
+void StepGraph::launch(StreamRef stream) const { check(cudaGraphLaunch(executable_->graph, native(stream))); }
+
+}  // namespace plait::runtime

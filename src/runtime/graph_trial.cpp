@@ -1,0 +1,76 @@
+#include "runtime/graph_trial.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace plait::runtime {
+namespace {
+
+// A mean instruction that takes the device longer than this hides its launches, some ten, from any host.
+constexpr double longest_instruction_ms = 0.2;
+// Graphs take memory and keep steps from overlapping at their ends: for less than a hundredth they are not worth it.
+constexpr double worthwhile = 0.99;
+
+// 0 where there is none.
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+GraphTrial::GraphTrial(GraphUse use, std::string obstacle, std::size_t instructions) : instructions_(instructions) {
+  if (use == GraphUse::off) {
+    why_ = "train.graph is off";
+  } else if (!obstacle.empty()) {
+    if (use == GraphUse::on) throw ConfigError({{"train.graph", "on", "cannot be: " + obstacle, "", 0}});
+    why_ = std::move(obstacle);
+  } else if (use == GraphUse::on) {
+    whole_ = true;
+    why_ = "train.graph is on";
+  } else {
+    settled_ = false;
+  }
+}
+
+std::string GraphTrial::text() const {
+  constexpr const char* whole = "each step is one launch (a CUDA graph): ";
+  constexpr const char* piecewise = "steps are launched kernel by kernel: ";
+  if (!settled_) return fmt::format("whether a step as one launch (a CUDA graph) is faster, the first {} steps try", last_step);
+  return (whole_ ? whole : piecewise) + why_;
+}
+
+void GraphTrial::add(std::int64_t step, bool whole, double milliseconds) {
+  if (settled_ || milliseconds <= 0) return;
+  if (!whole && step >= first_measured && step < first_whole) piecewise_.push_back(milliseconds);
+  if (whole && step >= first_whole_measured) whole_times_.push_back(milliseconds);
+}
+
+std::optional<double> GraphTrial::due(std::int64_t step) const {
+  if (settled_) return std::nullopt;
+  if (!whole_ && step >= first_whole) return median(piecewise_);
+  if (whole_ && step >= last_step) return median(whole_times_);
+  return std::nullopt;
+}
+
+void GraphTrial::decide(double milliseconds) {
+  if (!whole_) {
+    piecewise_ms_ = milliseconds;
+    whole_ = piecewise_ms_ > 0 && piecewise_ms_ < longest_instruction_ms * static_cast<double>(instructions_);
+    settled_ = !whole_;
+    why_ = fmt::format("one of {:.4g} ms does not wait for launches", piecewise_ms_);
+    return;
+  }
+  settled_ = true;
+  whole_ = milliseconds > 0 && milliseconds < worthwhile * piecewise_ms_;
+  const auto taking = [](double ms) { return fmt::format("{:.3f} ms", ms); };
+  why_ = whole_ ? taking(milliseconds) + ", kernel by kernel " + taking(piecewise_ms_)
+                : taking(piecewise_ms_) + ", as one launch (a CUDA graph) " + taking(milliseconds);
+}
+
+}  // namespace plait::runtime

@@ -1,0 +1,51 @@
+// Whether a rank launches its steps whole, as CUDA graphs, or instruction by instruction, "piecewise": train.graph.
+//
+// `auto` tries it: results have the same bits either way, so the first steps of a run are launched piecewise and the next ones
+// whole, and what took less time stays. What is decided depends on the number of the step and on times that the ranks agree on,
+// so all of them change over before the same step, as their collectives demand.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/choices.h"
+
+namespace plait::runtime {
+
+class GraphTrial {
+ public:
+  // Steps are counted from 0. The first ones of either kind are not counted: they load and capture.
+  static constexpr std::int64_t first_measured = 2;
+  static constexpr std::int64_t first_whole = 14;
+  // By then each slot has a graph. A step is decided about once the results of those before it are there for certain.
+  static constexpr std::int64_t first_whole_measured = 23, last_step = 39;
+
+  // `obstacle`: why steps cannot be launched whole; empty: they can. ConfigError where they have to be. `instructions`: of a
+  // step.
+  GraphTrial(GraphUse use, std::string obstacle, std::size_t instructions);
+
+  // Steps will or may be launched whole.
+  bool may_be_whole() const { return whole_ || !settled_; }
+  bool settled() const { return settled_; }
+  bool is_whole(std::int64_t step) const { return whole_ && step >= first_measured; }
+  std::string text() const;  // for the user
+
+  // A result, in order.
+  void add(std::int64_t step, bool whole, double milliseconds);
+  // Where something is decided before `step`: what this rank's steps took. Then decide() comes next, with the most that any
+  // rank's did, on all ranks.
+  std::optional<double> due(std::int64_t step) const;
+  void decide(double milliseconds);
+
+ private:
+  std::size_t instructions_;
+  bool whole_ = false, settled_ = true;
+  std::string why_;
+  std::vector<double> piecewise_, whole_times_;
+  double piecewise_ms_ = 0;
+};
+
+}  // namespace plait::runtime
