@@ -54,6 +54,8 @@ void settle_nccl_environment(PeerAccessUse access) {
     state.set("NCCL_P2P_DISABLE", "1");
     state.set("NCCL_NVLS_ENABLE", "0");
   }
+  // What is registered may take other channels, and so add up in another order than the same call outside of a graph.
+  if (!std::getenv("NCCL_GRAPH_REGISTER")) state.set("NCCL_GRAPH_REGISTER", "0");
   if (std::getenv("NCCL_DEBUG") || std::getenv("NCCL_DEBUG_FILE")) return;
   if (const auto file = memory_file()) {
     state.set("NCCL_DEBUG", "INFO");

@@ -130,9 +130,10 @@ TEST_F(NcclLogOfUser, ElsewhereIsLeftAloneAndSaysWhatToDo) {
 }
 
 const plait::test::ChildProcess keeps_the_log("NcclEnvironmentKeeps", [] {
-  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_P2P_DISABLE"}) ::unsetenv(name);
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_P2P_DISABLE", "NCCL_GRAPH_REGISTER"}) ::unsetenv(name);
   settle_nccl_environment(PeerAccessUse::off);
   EXPECT_STREQ(std::getenv("NCCL_P2P_DISABLE"), "1");
+  EXPECT_STREQ(std::getenv("NCCL_GRAPH_REGISTER"), "0");
   EXPECT_TRUE(is_set_for_nccl("NCCL_P2P_DISABLE"));
   EXPECT_FALSE(is_set_for_nccl("PATH"));
   const NcclLog log;
@@ -149,9 +150,11 @@ const plait::test::ChildProcess keeps_the_log("NcclEnvironmentKeeps", [] {
 });
 
 const plait::test::ChildProcess leaves_the_users("NcclEnvironmentLeaves", [] {
-  ::setenv("NCCL_DEBUG", "VERSION", 1), ::unsetenv("NCCL_DEBUG_FILE"), ::unsetenv("NCCL_P2P_DISABLE");
+  ::setenv("NCCL_DEBUG", "VERSION", 1), ::setenv("NCCL_GRAPH_REGISTER", "1", 1);
+  ::unsetenv("NCCL_DEBUG_FILE"), ::unsetenv("NCCL_P2P_DISABLE");
   settle_nccl_environment(PeerAccessUse::automatic);
   EXPECT_STREQ(std::getenv("NCCL_DEBUG"), "VERSION");
+  EXPECT_STREQ(std::getenv("NCCL_GRAPH_REGISTER"), "1");
   EXPECT_EQ(std::getenv("NCCL_DEBUG_FILE"), nullptr);
   EXPECT_EQ(std::getenv("NCCL_P2P_DISABLE"), nullptr);
   EXPECT_NE(NcclLog().why_unread(), "");

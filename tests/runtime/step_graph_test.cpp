@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/nccl_environment.h"
 #include "core/counter.h"
 #include "core/error.h"
 #include "core/error_of.h"
@@ -238,6 +239,7 @@ class GpuWholeSteps : public testing::TestWithParam<GraphCase> {
  protected:
   void SetUp() override {
     if (const std::string missing = missing_gpus(GetParam().ranks); !missing.empty()) GTEST_SKIP() << missing;
+    comm::settle_nccl_environment(PeerAccessUse::automatic);  // as a job does
   }
   Config config(GraphUse graph) const {
     Config c = job(GetParam().ranks, GetParam().zero, graph);
