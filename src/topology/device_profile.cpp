@@ -13,9 +13,8 @@
 namespace plait::topology {
 namespace {
 
-// What a step sustains of the data sheet's other rates (16-bit products: gpu_models.h). Kernels bound by memory move 3.3 to 4.2
-// of 4.8 TB/s on H200. No step in fp32 was measured.
-constexpr double sustained_single = 0.79, sustained_bytes = 0.78;
+// What a step sustains of the data sheet's rate in fp32, in which none was measured.
+constexpr double sustained_single = 0.79;
 
 // Of twice what 16-bit products sustain: the same power limit decides, and exact accumulation costs some more. Products of a
 // block on H200, for a third of a second: 1.63 to 1.75 times those in bf16.
@@ -43,9 +42,9 @@ DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
           .half_flops = model.half_share.usual * half,
           .single_flops = sustained_single * single,
           .fp8_flops = model.fp8_factor() * sustained_fp8 * model.half_share.usual * half,
-          .memory_bytes_per_s = sustained_bytes * model.memory_gb_per_s * giga,
+          .memory_bytes_per_s = model.memory_share * model.memory_gb_per_s * giga,
           .memory_bytes = model.memory_gib * gib,
-          .half_interval = is_measured ? StepInterval{1 - a_tenth, 1 + a_tenth, "rates that measured steps of H200 sustain"}
+          .half_interval = is_measured ? StepInterval{1 - a_tenth, 1 + a_tenth, "rates that its measured steps sustain"}
                                        : interval_by(model.half_share),
           .single_interval = interval_by({}),
           .fp8_interval = is_measured

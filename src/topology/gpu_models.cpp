@@ -42,6 +42,8 @@ constexpr GpuModel models[] = {
      .pcie_gt_per_s = 32,
      .nics_of_host = 8,
      .nic_gb_per_s = 50,
+     .half_share = {.usual = 0.79},
+     .memory_share = 0.83,
      .is_measured = true,
      .variants = {{{{"H100", "PCIE"}, 756.4, 51.2},
                    {{"H100", "NVL"}, 835.5, 60.0},

@@ -32,6 +32,8 @@ struct GpuModel {
   double nic_gb_per_s = 0;
   bool has_bf16 = true;
   SustainedShare half_share = {};
+  // Of the data sheet's rate of memory, what kernels that are bound by it move. The default is H200's: 3.3 to 4.2 of 4.8 TB/s.
+  double memory_share = 0.78;
   bool is_measured = false;  // steps of plait, against which its nominal figures are held (docs/planner.md)
   // The first whose words match a name counts. The last is the one that all other figures describe. Unused ones have no words.
   std::array<GpuVariant, 4> variants;

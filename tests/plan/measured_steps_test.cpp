@@ -151,7 +151,28 @@ TEST(MeasuredSteps, ArePredictedWithinATenth) {
   }
 }
 
-// Of H100 one figure is known (overlap.md, measured): what a rank computes where nothing runs beside it.
+// On one H100 of 700 W (planner.md).
+TEST(MeasuredSteps, OfOneH100ArePredictedWithinATenth) {
+  const std::vector<std::string> all_again = {"parallel.recompute=full"};
+  const std::vector<MeasuredStep> steps = {
+      {"GPT-2 124M, 32 sequences", "gpt2-124m", 1, 1024, 32, 32, {}, 55.71, "planner.md"},
+      {"GPT-2 355M, 2 × 16", "gpt2-355m", 1, 1024, 32, 16, {}, 152.67, "planner.md"},
+      {"GPT-2 1558M, 16", "gpt2-1558m", 1, 1024, 16, 16, {}, 310.47, "planner.md"},
+      {"Qwen2.5-0.5B, 32", "qwen2.5-0.5b", 1, 1024, 32, 32, {}, 206.88, "planner.md"},
+      {"Qwen2.5-1.5B, 4 × 16", "qwen2.5-1.5b", 1, 1024, 64, 16, {}, 1104.73, "planner.md"},
+      {"Llama 3.2 1B, 4 × 4 of 2048", "llama3-1b", 1, 2048, 16, 4, {}, 460.84, "planner.md"},
+      {"2.78B, 8 × 1 of 2048", "gpt-2.8b", 1, 2048, 8, 1, {}, 551.2, "planner.md"},
+      {"GPT-2 124M, recompute full", "gpt2-124m", 1, 1024, 32, 32, all_again, 65.05, "planner.md"},
+      {"GPT-2 1558M, recompute full", "gpt2-1558m", 1, 1024, 16, 16, all_again, 370.15, "planner.md"},
+  };
+  for (const MeasuredStep& step : steps) {
+    const double ms = 1e3 * predicted(step, "h100").step_seconds;
+    std::cout << step.job << ": " << ms << " ms predicted, " << step.ms << " measured\n";
+    EXPECT_NEAR(ms / step.ms, 1, 0.1) << step.job << " (" << step.source << ")";
+  }
+}
+
+// What a rank of tensor 2 on H100 computes where nothing runs beside it (overlap.md, measured).
 TEST(MeasuredSteps, ComputeOnH100IsPredictedWithinATenth) {
   const MeasuredStep step{"2.78B, tensor 2, 8 × 1",
                           "gpt-2.8b",

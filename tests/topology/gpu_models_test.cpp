@@ -145,7 +145,7 @@ TEST(GpuModels, ProfilesAreTheStandardVariants) {
   EXPECT_DOUBLE_EQ(h200.memory_bytes_per_s, 0.78 * 4800e9);
   EXPECT_DOUBLE_EQ(h200.memory_bytes, 139.8 * gib);
   EXPECT_DOUBLE_EQ(nominal_profile("V100").half_flops, 0.73 * 125e12);
-  EXPECT_DOUBLE_EQ(nominal_profile("H100").half_flops, 0.73 * 989.4e12);
+  EXPECT_DOUBLE_EQ(nominal_profile("H100").half_flops, 0.79 * 989.4e12);
 }
 
 }  // namespace
