@@ -330,8 +330,8 @@ struct CommConfig {
         "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
         "one needs, as messages between stages travel (`comm.p2p`) and by copy engines, so that only adding up what arrived, "
         "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
-        "collectives of `comm.backend`. `auto`: links where all GPUs are of one host and joined by NVLink in pairs and "
-        "`comm.p2p` is `auto`, else the library. Without effect while `parallel.tensor` is 1.");
+        "collectives of `comm.backend`. `auto`: links between two ranks where all GPUs are of one host and joined by "
+        "NVLink in pairs and `comm.p2p` is `auto`, else the library. Without effect while `parallel.tensor` is 1.");
     k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");

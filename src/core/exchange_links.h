@@ -8,6 +8,9 @@ namespace plait::exchange_links {
 
 // Ranks of a group, whose parts one kernel adds up: more than NVLink connects today.
 inline constexpr int most_ranks = 72;
+// Of a group that takes links by itself. On 4 x H200 a step of gpt-2.8b with tensor 4 was 10 % longer by links than by the
+// library (docs/overlap.md).
+inline constexpr int most_ranks_by_itself = 2;
 // Where messages land, for each rank that sends some: one may travel while the other is used.
 inline constexpr int places = 2;
 // Of slices, in bytes, so that kernels read and write 16 at once.

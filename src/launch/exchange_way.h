@@ -11,7 +11,8 @@
 namespace plait::launch {
 
 // For CommConfig::exchanges_here. Links where all GPUs of `fabric` are of one host and every two of them are joined by NVLink:
-// there a tensor-parallel step was measured as 6 % shorter than with the library (docs/overlap.md). Nothing anywhere else, nor
+// there a step with tensor 2 was measured as 6 % shorter than with the library (docs/overlap.md; of larger groups
+// parallel::choose_exchanges). Nothing anywhere else, nor
 // where the configuration says what exchanges or links go by.
 std::optional<ExchangeWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
 

@@ -195,7 +195,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  if (layout.size(Axis::tensor) > exchange_links::most_ranks && choose_exchanges(config).way == ExchangeWay::links) {
+  if (layout.size(Axis::tensor) > exchange_links::most_ranks &&
+      choose_exchanges(config, layout.size(Axis::tensor)).way == ExchangeWay::links) {
     throw ConfigError({{"comm.exchanges", to_string(ExchangeWay::links),
                         "needs a parallel.tensor of at most " + std::to_string(exchange_links::most_ranks) + ", here it is " +
                             std::to_string(layout.size(Axis::tensor)) + "; comm.exchanges=library takes any",
@@ -252,7 +253,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .sizes = sizes,
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
-                .exchanges = choose_exchanges(config),
+                .exchanges = choose_exchanges(config, layout.size(Axis::tensor)),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -287,9 +288,11 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   return plan;
 }
 
-ExchangeChoice choose_exchanges(const Config& config) {
+ExchangeChoice choose_exchanges(const Config& config, int tensor_ranks) {
   if (config.comm.exchanges)
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
+  if (config.comm.exchanges_here == ExchangeWay::links && tensor_ranks > exchange_links::most_ranks_by_itself)
+    return {ExchangeWay::library, "comm.exchanges=auto takes it among more than two ranks"};
   if (config.comm.exchanges_here == ExchangeWay::links)
     return {ExchangeWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
   if (config.comm.peer_access == PeerAccessUse::off)

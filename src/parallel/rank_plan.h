@@ -23,7 +23,7 @@ struct ExchangeChoice {
 };
 // Of all tensor groups of a job: as asked for, else as comm.exchanges_here says. Planner, memory plan and ranks follow this;
 // ranks that cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
-ExchangeChoice choose_exchanges(const Config& config);
+ExchangeChoice choose_exchanges(const Config& config, int tensor_ranks);
 
 // Which passes are braided (comm.braid), and why, for the user.
 struct BraidChoice {
