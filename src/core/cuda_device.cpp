@@ -164,7 +164,7 @@ class CudaStream final : public StreamImpl {
     companion_->wait(event);
     return *companion_;
   }
-  StreamImpl* companion() const override { return aside_.get(); }
+  StreamImpl* companion() const override { return companion_.get(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }

@@ -58,7 +58,7 @@ class StreamRef {
   // keeps its stream from the next kernel for 3 us, an event without a time for none; on the companion a time is late by what a
   // wait between streams takes. A stream without a companion (Stream) is its own, as all of the host are.
   StreamRef aside(const Event& event) const;
-  StreamRef companion() const;  // where aside() leads; none before its first call and on the host
+  StreamRef companion() const;                                     // none where it is its own
   void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
   void zero(void* memory, std::size_t bytes) const;
   // Order between streams that share no events: those of other ranks, other processes, or other machines' GPUs on one fabric.

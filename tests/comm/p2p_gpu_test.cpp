@@ -191,7 +191,8 @@ TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   for (const RegionKind kind : {RegionKind::thread_memory, RegionKind::ipc, RegionKind::vmm}) {
     RegionSpec spec = spec_of({kind, 0}, gpu(0), "huge");
     spec.bytes = std::size_t{1} << 46;
-    EXPECT_THAT(error_of<Error>([&] { export_region(spec, exchange); }), HasSubstr(format_bytes(static_cast<double>(spec.bytes))))
+    EXPECT_THAT(error_of<Error>([&] { export_region(spec, exchange); }),
+                HasSubstr(format_bytes(static_cast<double>(spec.bytes))))
         << static_cast<int>(kind);
   }
   // A descriptor of something that is no GPU's memory.

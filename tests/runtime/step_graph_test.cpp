@@ -293,7 +293,7 @@ TEST_P(GpuWholeSteps, HaveALedger) {
       EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms,
                   1e-6 * ledger.step_ms);
       const parallel::KindTimes& buckets = ledger.of(parallel::CommunicationKind::gradient_buckets);
-      EXPECT_EQ(buckets.count > 0, GetParam().ranks > 1);
+      EXPECT_GT(buckets.count, 0);  // the scalars' reduction is one of them, also of one rank
       EXPECT_GE(buckets.exposed_ms, 0);
       EXPECT_LE(buckets.total_ms, 2 * ledger.step_ms) << "update " << update;
       if (update > 1) {

@@ -105,8 +105,8 @@ auto explained(const RegionSpec& spec, const char* what, const Work& work) {
   try {
     return work();
   } catch (const DeviceError& error) {
-    throw DeviceError("region '" + spec.name + "' of " + format_bytes(static_cast<double>(spec.bytes)) + " for " + to_string(spec.used_by) +
-                      ": cannot " + what + ": " + error.what() +
+    throw DeviceError("region '" + spec.name + "' of " + format_bytes(static_cast<double>(spec.bytes)) + " for " +
+                      to_string(spec.used_by) + ": cannot " + what + ": " + error.what() +
                       "; look at the GPU's free memory, at peer access between the two GPUs (`plait topo`), and whether the "
                       "container may use both (/dev/nvidia*, seccomp)");
   }
