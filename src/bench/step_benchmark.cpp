@@ -138,12 +138,12 @@ std::pair<MeasuredSteps, Json> measure(const StepBenchmarkRequest& request, cons
   const Config& config = request.config;
   const parallel::RankPlan& plan = interpreter.plan();
   const auto dataset = data::open_dataset(config, tokenizer, plan.sizes.shape.vocab);
-  interpreter.initialize(config.run.seed);
-  interpreter.synchronize_warm_up();
   DeviceMemory host_memory(device);
   const std::int64_t trial = interpreter.launch_is_settled() ? 0 : runtime::GraphTrial::last_step + 1;
   const std::int64_t total = std::max(request.warmup, trial) + request.steps;
   train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
+  interpreter.initialize(config.run.seed);
+  interpreter.synchronize_warm_up();
   const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
   const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, conditions);
   Json json = describe(config, plan, device, measured);

@@ -211,9 +211,10 @@ struct TrainConfig {
     k.choice(
         "graph", &TrainConfig::graph,
         "Whether a step is launched as one, as a CUDA graph, rather than kernel by kernel: small models otherwise wait for "
-        "launches (docs/performance.md). Changes the time, not one bit of the result. `auto`: where that is faster, which the "
-        "first 39 steps try; not while messages or exchanges go by links (`parallel.pipeline` above 1, `comm.exchanges`). "
-        "`on`: from the third step on; an error where it cannot be. Without effect on CPUs.");
+        "launches (docs/performance.md). Changes the time, not one bit of the result. `auto`: in a run of one rank, where that "
+        "is faster, which the first 39 steps try. `on`: from the third step on; an error where messages or exchanges go by "
+        "links "
+        "(`parallel.pipeline` above 1, `comm.exchanges`). Without effect on CPUs.");
     k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),
           "Steps between evaluations. 0: only at the end, if there is validation data.");
     k.key("eval_batches", &TrainConfig::eval_batches, k.whole(1, limits::batches),

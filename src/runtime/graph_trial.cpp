@@ -24,7 +24,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-GraphTrial::GraphTrial(GraphUse use, std::string obstacle, std::size_t instructions) : instructions_(instructions) {
+GraphTrial::GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_t instructions) : instructions_(instructions) {
   if (use == GraphUse::off) {
     why_ = "train.graph is off";
   } else if (!obstacle.empty()) {
@@ -33,6 +33,8 @@ GraphTrial::GraphTrial(GraphUse use, std::string obstacle, std::size_t instructi
   } else if (use == GraphUse::on) {
     whole_ = true;
     why_ = "train.graph is on";
+  } else if (ranks > 1) {
+    why_ = "of several ranks train.graph=auto launches no whole steps";
   } else {
     settled_ = false;
   }

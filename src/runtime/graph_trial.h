@@ -1,8 +1,8 @@
 // Whether a rank launches its steps whole, as CUDA graphs, or instruction by instruction, "piecewise": train.graph.
 //
-// `auto` tries it: results have the same bits either way, so the first steps of a run are launched piecewise and the next ones
-// whole, and what took less time stays. What is decided depends on the number of the step and on times that the ranks agree on,
-// so all of them change over before the same step, as their collectives demand.
+// `auto` tries it where a run has one rank: results have the same bits either way, so its first steps are launched piecewise
+// and the next ones whole, and what took less time stays. Several ranks would have to agree on it, and their launches of graphs
+// with collectives in them may wait for each other inside of CUDA: they launch whole steps only where that is asked for.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class GraphTrial {
 
   // `obstacle`: why steps cannot be launched whole; empty: they can. ConfigError where they have to be. `instructions`: of a
   // step.
-  GraphTrial(GraphUse use, std::string obstacle, std::size_t instructions);
+  GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_t instructions);
 
   // Steps will or may be launched whole.
   bool may_be_whole() const { return whole_ || !settled_; }
@@ -35,8 +35,7 @@ class GraphTrial {
 
   // A result, in order.
   void add(std::int64_t step, bool whole, double milliseconds);
-  // Where something is decided before `step`: what this rank's steps took. Then decide() comes next, with the most that any
-  // rank's did, on all ranks.
+  // Where something is decided before `step`: what the steps took. Then decide() comes next, with that.
   std::optional<double> due(std::int64_t step) const;
   void decide(double milliseconds);
 

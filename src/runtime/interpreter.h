@@ -75,9 +75,10 @@ class Interpreter {
   void initialize(std::uint64_t seed);
 
   // Does everything that a step and an evaluation do once, on arbitrary data and without messages or exchanges by links;
-  // changes no state, and ends tuning (OpContext::set_tuning). Call it before the first step, with weights in place. Reason:
-  // CUDA loads a kernel when it is first launched. For that it waits for all work of its GPU, holding a lock that every copy to
-  // the GPU needs. If that work waited for a message, the sender could never send it. Collective; blocks.
+  // changes no state, and ends tuning (OpContext::set_tuning). Call it before the first step, with weights in place and batch
+  // sources made. Reason: CUDA loads a kernel when it is first launched. For that, as for allocating pinned memory, it waits
+  // for all work of its GPU, holding a lock that every copy to the GPU needs. If that work waited for a message, the sender
+  // could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
@@ -201,9 +202,8 @@ class Interpreter {
   // Between a graph, which runs on the compute stream, and what is issued to all streams.
   void order_behind_graph();
   void order_before_graph();
-  // Decides, where it is time to, whether the steps from here on are launched whole. Collective then, and blocks.
+  // Decides, where it is time to, whether the steps from here on are launched whole. Blocks then.
   void decide_launch();
-  double synchronize_largest(double value);  // of all ranks'
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
 
   parallel::RankPlan plan_;

@@ -103,24 +103,11 @@ void Interpreter::launch_whole(Pending& slot, BatchSource& batches, StepRecorder
   });
 }
 
-double Interpreter::synchronize_largest(double value) {
-  synchronize();
-  if (plan_.layout.ranks() == 1) return value;
-  const StreamRef compute = compute_stream();
-  const View& scratch = buffers_.evaluation_sums;  // f32: on a GPU
-  auto* const largest = static_cast<float*>(pinned_.data());
-  std::fill_n(largest, scratch.elements(), static_cast<float>(value));
-  compute.copy(scratch.data, largest, scratch.bytes());
-  groups_.of(parallel::groups::world).all_reduce(compute, scratch, comm::Reduction::max);
-  compute.copy(largest, scratch.data, scratch.bytes());
-  synchronize();
-  return static_cast<double>(*largest);
-}
-
 void Interpreter::decide_launch() {
   const std::optional<double> milliseconds = trial_ ? trial_->due(steps_issued_) : std::nullopt;
   if (!milliseconds) return;
-  trial_->decide(synchronize_largest(*milliseconds));
+  synchronize();
+  trial_->decide(*milliseconds);
   if (!trial_->may_be_whole()) graphs_.clear();
 }
 

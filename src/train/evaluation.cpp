@@ -59,7 +59,6 @@ class Evaluation {
       const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(request_.checkpoint);
       synchronize_load(session_.interpreter(), *weights, Restored::weights);
       step_ = weights->step();
-      session_.interpreter().synchronize_warm_up();
       return work();
     });
   }
@@ -82,6 +81,7 @@ class Evaluation {
         counted += std::ssize(out.targets) - std::ranges::count(out.targets, data::no_target);
       }
     });
+    session_.interpreter().synchronize_warm_up();
     const std::int64_t at_once = std::max<std::int64_t>(1, tokens_at_once / plan().sizes.micro_batch.rows());
     double sum = 0;
     for (std::int64_t done = 0; done < rounds; done += at_once) {
@@ -132,6 +132,7 @@ class Evaluation {
       }
       clear_starts(memory);
     });
+    session_.interpreter().synchronize_warm_up();
     const checkpoint::SafetensorsLayout layout =
         checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});
     const fs::path unfinished = request_.logits.string() + ".part";

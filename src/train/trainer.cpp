@@ -181,6 +181,8 @@ class Trainer {
     }
     if (stop_.stop_here()) return say_stopped(start_.step);
     TrainingBatches batches(host_memory_, session_.plan(), dataset_, start_.step + 1, config_.train.steps);
+    if (dataset_->validation_tokens() > 0)
+      validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
     StepTracer tracer(config_.log.trace_steps, start_.step + 1, config_.train.steps);
     interpreter.synchronize_warm_up();
     if (stop_.stop_here()) return say_stopped(start_.step);
@@ -429,7 +431,6 @@ class Trainer {
   }
 
   std::optional<runtime::EvaluationLoss> validation_loss(const std::function<bool()>& cut) {
-    if (!validation_) validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
     validation_->rewind();
     return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()), cut);
   }
@@ -461,8 +462,10 @@ class Trainer {
     runtime::Interpreter& interpreter = session_.interpreter();
     interpreter.synchronize();
     TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
-    const std::optional<runtime::NonFinite> found = runtime::synchronize_find_non_finite(interpreter, again);
     const std::string topic = "non_finite/" + std::to_string(result.update);
+    meeting_.meet(
+        topic + "/again");  // pinned memory is there on all ranks before work of one waits for another's (synchronize_warm_up)
+    const std::optional<runtime::NonFinite> found = runtime::synchronize_find_non_finite(interpreter, again);
     const std::vector<BadTensor> all = meeting_.gather(topic, found ? BadTensor{found->order, found->where} : BadTensor{});
     std::string where;
     std::int64_t earliest = 0;

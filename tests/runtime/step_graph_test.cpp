@@ -255,7 +255,7 @@ TEST_P(GpuWholeSteps, HaveTheBitsOfStepsThatAreLaunchedKernelByKernel) {
   EXPECT_LT(piecewise[0].losses.back(), piecewise[0].losses.front()) << "something is learned";
 }
 
-TEST_P(GpuWholeSteps, AreTriedInFewStepsOnAllRanks) {
+TEST_P(GpuWholeSteps, AreTriedInFewStepsOfOneRank) {
   for (const bool taken_at_once : {false, true}) {
     std::vector<std::vector<Outcome>> outcomes;
     for (const GraphUse use : {GraphUse::off, GraphUse::automatic}) {
@@ -263,7 +263,7 @@ TEST_P(GpuWholeSteps, AreTriedInFewStepsOnAllRanks) {
       std::vector<std::string> texts(by_rank.size());
       run_ranks(config(use), GetParam().ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches& batches) {
         const auto rank = static_cast<std::size_t>(interpreter.plan().rank);
-        EXPECT_EQ(interpreter.launch_is_settled(), use == GraphUse::off);
+        EXPECT_EQ(interpreter.launch_is_settled(), use == GraphUse::off || GetParam().ranks > 1);
         for (std::int64_t update = 1; update <= GraphTrial::last_step + 12; ++update) {
           const int most = taken_at_once ? 0 : Interpreter::results_in_flight - 1;
           while (interpreter.pending_results() > most) note(by_rank[rank], interpreter.synchronize_result());
