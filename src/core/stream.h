@@ -23,10 +23,10 @@ class EventImpl;
 
 enum class EventTiming { off, on };
 
-// A point in a stream. Recording again moves the point. While a stream is captured into a CUDA graph, recording a timed event
-// makes a node of the graph, which records it in every launch; other events give order within the graph and mean nothing
-// outside of it. As in CUDA, waiting for an event that was never recorded returns at
-// once. An event may be destroyed while streams still wait for it.
+// A point in a stream. Recording again moves the point. As in CUDA, waiting for an event that was never recorded returns at
+// once. An event may be destroyed while streams still wait for it. While a stream is captured into a CUDA graph, recording a
+// timed event makes a node of the graph, which records it in every launch; other events give order within the graph and mean
+// nothing outside of it.
 class Event {
  public:
   explicit Event(Device device, EventTiming timing = EventTiming::off);

@@ -94,12 +94,12 @@ SegmentWork half_work(const Sizes& s, double in, double out, OperandForms forms)
   // Sums of the biases' gradients.
   if (s.shape.bias) work.backward_weight += {.memory_bytes = s.traffic(s.rows, s.hidden + in, 1), .kernels = 2};
   const auto last = [&](double from, double to, int of_operand) {
-    PassWork work = s.scaled_operand(from, of_operand);
-    work += PassWork{.matrix_flops = s.product(from, to),
+    PassWork part = s.scaled_operand(from, of_operand);
+    part += PassWork{.matrix_flops = s.product(from, to),
                      .fp8_flops = s.fp8 ? s.product(from, to) : 0,
                      .matrix_bytes = s.product_bytes(from, to),
                      .matrix_products = 1};
-    return work;
+    return part;
   };
   work.forward_last = last(out, s.hidden, forms.last);
   work.input_last = last(in, s.hidden, 2);
