@@ -113,7 +113,7 @@ class CollectiveCheck {
     for (const View& addend :
          comm_.reduce_scatter_addends(stream, {whole_.data(), dtype, {total}}, {other_.data(), dtype, {count}})) {
       addends.emplace_back(addend.bytes());
-      stream.copy(addends.back().data(), addend.data, addend.bytes());
+      if (count > 0) stream.copy(addends.back().data(), addend.data, addend.bytes());
     }
     comm_.release_addends(stream);
     stream.synchronize();
