@@ -343,10 +343,12 @@ struct CommConfig {
         "Which two passes a rank computes segment by segment by turns where tensor-parallel ranks share the segments, so "
         "that the sums of one go on behind the other (docs/overlap.md). `passes`: where one rank has all stages, each "
         "forward and the pass beside it, which holds one more micro-batch for the length of a pass; elsewhere the pairs of "
-        "a schedule file. It changes the time, not one bit of the result. `halves`: the same, and where forwards have no "
+        "a schedule file, or, in pipelines with several stages to a rank, each forward and a backward beside it. It changes "
+        "the time, not one bit of the result. `halves`: the same, and where forwards have no "
         "such partner, in pipelines and with a single micro-batch, the two halves of each micro-batch, which must then have "
         "an even number of sequences; the job is that of twice as many micro-batches of half the size, and its schedule "
-        "stays. `none`: no two. `auto`: `passes`. Without effect while `parallel.tensor` is 1.");
+        "stays. `none`: no two. `auto`: `passes`, but in pipelines only the pairs of a file. Without effect while "
+        "`parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),

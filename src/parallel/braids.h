@@ -3,8 +3,8 @@
 //
 // A backward hides most of its exchanges by itself, behind its weight parts; a forward has nothing to hide them behind. So a
 // forward goes with the backward before it, as DeepSeek-AI 2024 ("DualPipe") pairs them, or with another forward. Where any
-// other pass of the rank would hold up the rank that waits for the first of a pair, the two are halves of one micro-batch, each
-// of half the sequences: the pair sends when the pass of the whole micro-batch would have.
+// other pass of the rank would hold up the rank that waits for the first of a pair, the two may be halves of one micro-batch,
+// each of half the sequences: the pair sends when the pass of the whole micro-batch would have.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,12 @@ std::vector<Turn> turns(const std::vector<Pass>& passes);
 
 // Says which passes are braided. A pair that a file marks stays, unless one of it needs the other, on this rank or by way of
 // others: those are computed one after the other. Where one rank has all stages nobody waits for its messages, so there each
-// forward is paired with the pass before or after it. Elsewhere a pair would hold up the rank that waits for the first of it.
+// forward is paired with the pass before or after it. Elsewhere a pair holds up the rank that waits for the first of it.
 void braid(Schedule& schedule);
+// The same, and of several ranks, if no pair is marked, each forward with the backward (or input part) next to it: all with the
+// one behind, or all with the one before them, whichever the pipeline ends sooner with, as estimated; none if it ends no sooner
+// with either. Ranks with several stages gain, as the pair's first message has other passes to wait behind; others do not.
+void braid_pipelines(Schedule& schedule);
 // Of micro-batches of half the sequences, twice as many: each pass of micro-batch m becomes those of 2m and of 2m + 1. Forwards
 // and input parts are braided, which have nothing else to hide their exchanges behind. A whole backward has its weight parts,
 // and a weight part exchanges nothing: one after the other, the first half's gradients are sent on sooner.

@@ -206,7 +206,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
     case Braid::none: unbraid(job.schedule); break;
-    case Braid::passes: braid(job.schedule); break;
+    case Braid::passes: config.comm.braid ? braid_pipelines(job.schedule) : braid(job.schedule); break;
     case Braid::halves:
       halve(job.schedule);
       job.micro_batches *= 2;

@@ -54,6 +54,36 @@ TEST(Braids, OfSeveralRanksAreWhatTheFileSays) {
   EXPECT_EQ(turns_text(schedule), "F0 F1 F2 B0 B1 B2");
 }
 
+// In what order passes are, what pairs there are, and that nothing is computed twice or waits in a circle.
+TEST(Braids, OfPipelinesAreOfForwardsAndTheBackwardsBesideThem) {
+  const auto in_pipelines = [](const ScheduleSpec& spec, std::size_t rank) { return turns_after(braid_pipelines, spec, rank); };
+  using enum ScheduleKind;
+  EXPECT_EQ(in_pipelines({one_f_one_b, 2, 1, 3}, 0), "F0 F1 B0 F2 B1 B2") << "would end no sooner";
+  EXPECT_EQ(in_pipelines({one_f_one_b, 1, 1, 3}, 0), "F0 B0|F1 B1|F2 B2");
+  for (const auto& [kind, chunks] : {std::pair{zb_v, 2}, std::pair{interleaved, 2}, std::pair{interleaved, 4}}) {
+    for (const int ranks : {2, 4, 8}) {
+      const ScheduleSpec spec{kind, ranks, chunks, 4 * ranks};
+      Schedule plain = make_schedule(spec), pairs = plain;
+      braid_pipelines(pairs);
+      EXPECT_TRUE(simulate(pairs).complete) << to_string(kind);
+      std::size_t braided = 0, forwards = 0;
+      for (std::size_t r = 0; r < pairs.passes.size(); ++r) {
+        for (const Turn& turn : turns(pairs.passes[r])) {
+          const Pass &one = pairs.passes[r][turn.first], &two = pairs.passes[r][turn.end() - 1];
+          forwards += one.kind == PassKind::forward, forwards += turn.count > 1 && two.kind == PassKind::forward;
+          braided += turn.count - 1;
+          if (turn.count > 1) {
+            EXPECT_NE(one.kind == PassKind::forward, two.kind == PassKind::forward);
+          }
+        }
+      }
+      EXPECT_GT(braided, forwards / 4) << to_string(kind) << ", " << ranks << " ranks";
+      unbraid(pairs);
+      EXPECT_EQ(pairs.passes, plain.passes);
+    }
+  }
+}
+
 TEST(Braids, PairsOfWhichOneNeedsTheOtherAreTakenApart) {
   // On the rank itself, and by way of rank 1, which computes the forward of micro-batch 1 before the backward of 0.
   const auto file = parsed_schedule("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n");
@@ -129,6 +159,28 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
     // Nothing is beside the first forward but itself, and the last of a step has only its update to wait for.
     ASSERT_EQ(exposed.size(), 1U) << exposed.rbegin()->first;
     EXPECT_EQ(exposed.begin()->first, "exchange_forward 0");
+  }
+}
+
+TEST(Braids, OfPipelinesAreProvedAndHideExchanges) {
+  for (const ScheduleKind kind : {ScheduleKind::zb_v, ScheduleKind::interleaved}) {
+    for (const int ranks : {2, 4}) {
+      SetSpec spec{.schedule = {kind, ranks, 2, 2 * ranks}, .tensor = 2};
+      const auto exposed = [&] {
+        int sum = 0;
+        for (const auto& [exchange, count] : exposed_exchanges(spec)) sum += count;
+        return sum;
+      };
+      const int alone = exposed();
+      spec.pairs = true;
+      EXPECT_LT(exposed(), alone) << spec.name();
+      for (const bool sequence_parallel : {true, false}) {
+        for (const bool recompute : {false, true}) {
+          spec.sequence_parallel = sequence_parallel, spec.recompute = recompute;
+          EXPECT_EQ(first_problem(make_set(spec)), "") << spec.name();
+        }
+      }
+    }
   }
 }
 
