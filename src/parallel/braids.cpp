@@ -46,8 +46,6 @@ bool has_pairs(const Schedule& schedule) {
   return std::ranges::any_of(schedule.passes, [&](const auto& passes) { return std::ranges::any_of(passes, is_braided); });
 }
 
-bool yields_gradient(const Pass& pass) { return pass.kind == PassKind::backward || pass.kind == PassKind::backward_input; }
-
 // Every forward with the pass behind it, or with the one before, where that yields a gradient and nobody waits in a circle.
 Schedule paired(Schedule schedule, bool forward_first) {
   for (std::vector<Pass>& passes : schedule.passes) {

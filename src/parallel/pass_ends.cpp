@@ -42,7 +42,7 @@ void PassEnds::finish(int rank, const Pass& pass, double end) {
     what = end;
   };
   if (pass.kind == PassKind::forward) set(ends.output);
-  if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_input) set(ends.input_gradient);
+  if (yields_gradient(pass)) set(ends.input_gradient);
   if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) set(ends.weight_gradient);
 }
 

@@ -250,8 +250,7 @@ class ProgramBuilder {
                    .chunk = pass.chunk,
                    .slot = s.activations.of(pass.micro_batch)});
     }
-    const bool gradient = pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
-    if (gradient && c.previous_rank >= 0) {
+    if (yields_gradient(pass) && c.previous_rank >= 0) {
       add_message({.kind = InstructionKind::send_gradient,
                    .stream = stream(StreamRole::send, c.previous_rank),
                    .micro_batch = pass.micro_batch,

@@ -26,6 +26,11 @@ struct Pass {
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 
+// What the stage before goes on with: a whole backward, or its input part.
+inline bool yields_gradient(const Pass& pass) {
+  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
+}
+
 // Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
 class StageMap {
  public:

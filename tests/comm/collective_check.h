@@ -38,11 +38,11 @@ class CollectiveCheck {
     const int root = static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7));
     switch (pick(7, 6)) {
       case 0: return all_reduce(dtype, count, reduction);
-      case 5: return reduce_scatter_addends(dtype, count);
       case 1: return reduce_scatter(dtype, count, reduction, in_place);
       case 2: return all_gather(any, count, in_place);
       case 3: return broadcast(any, count, root);
       case 4: return reduce(dtype, count, root, reduction);
+      case 5: return reduce_scatter_addends(dtype, count);
       default: return all_to_all(any, count);
     }
   }
