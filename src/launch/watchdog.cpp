@@ -152,7 +152,7 @@ class Watchdog::Watch {
         if (const std::optional<std::string> reason = answer(*alarm, stop)) abort(*reason);
       }
     } catch (const comm::RendezvousLostError& error) {
-      abort(fmt::format("the run cannot go on: {}", error.what()));
+      abort(fmt::format("the run cannot go on: {}{}", error.what(), without_rendezvous()));
     } catch (const std::exception& error) {
       abort(fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what()));
     }
@@ -290,18 +290,36 @@ class Watchdog::Watch {
     }
     const Residence* place = place_of(rank);
     if (!place) return {Silence::Kind::unknown, "does not answer: it has not come so far as to take part in the run"};
-    const std::int64_t process = place->process.process;
-    if (!can_look_at(*place)) {
+    return silence_at(*place);
+  }
+
+  // Of a rank that lives there, as far as this one can see by itself.
+  Silence silence_at(const Residence& place) const {
+    const std::int64_t process = place.process.process;
+    if (!can_look_at(place)) {
       return {Silence::Kind::unknown,
-              fmt::format("does not answer: its process {} on {} is stopped, dead, or cut off", process, place->host)};
+              fmt::format("does not answer: its process {} on {} is stopped, dead, or cut off", process, place.host)};
     }
-    const ProcessState state = process_state(process, place->process.start);
+    const ProcessState state = process_state(process, place.process.start);
     const bool dead = state == ProcessState::ended || state == ProcessState::stopped;
     return {dead ? Silence::Kind::dead : Silence::Kind::unknown,
             fmt::format("does not answer: its process {} {}{}", process, to_string(state),
-                        dead || own_.process.shares_network_with(place->process)
+                        dead || own_.process.shares_network_with(place.process)
                             ? ""
                             : ", or the network between it and this rank is cut or too slow")};
+  }
+
+  // What this rank can say by itself once rank 0, and with it the word of every other, is out of reach.
+  std::string without_rendezvous() {
+    const auto reading = read();
+    if (!reading) return "";
+    const auto silence = [this](int rank) {
+      const auto& place = places_[static_cast<std::size_t>(rank)];
+      return place ? silence_at(*place) : Silence{Silence::Kind::unknown, "does not answer"};
+    };
+    std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
+    answers[static_cast<std::size_t>(spec_.rank)] = rank_standing(spec_.rank, spec_.layout, spec_.ends, *reading);
+    return fmt::format("\n  rank 0 {}{}", silence(0).words, explain_standstill(answers, silence).details);
   }
 
   bool has_failed(int rank) const {

@@ -158,11 +158,15 @@ TEST_F(WatchdogTcpRun, TheSurvivorSeesAKilledRankItself) {
 
 TEST_F(WatchdogTcpRun, TheLossOfRankZeroIsTheLossOfTheRendezvous) {
   for (const int rank : {0, 1}) start(rank, 2);
+  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 1's watchdog has seen where rank 0 lives
   pid_t victim = 0;
   ASSERT_NO_FATAL_FAILURE(lose(0, victim));
   // On a connection that it has, or on one that it was about to make.
   EXPECT_THAT(job_.errors(1), AllOf(HasSubstr("the run cannot go on: rendezvous: rank 0, which keeps it"),
-                                    AnyOf(HasSubstr("is gone"), HasSubstr("was not reached within 3000 ms at 127.0.0.1:"))));
+                                    AnyOf(HasSubstr("is gone"), HasSubstr("was not reached within 3000 ms at 127.0.0.1:")),
+                                    HasSubstr("rank 0 does not answer: its process " + std::to_string(victim) + " has ended"),
+                                    HasSubstr("\n  rank 1 (process ")));
 }
 
 TEST_F(WatchdogTcpRun, AbsentRanksAreNamedOnAllOthers) {
