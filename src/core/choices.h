@@ -124,14 +124,14 @@ template <>
 inline constexpr auto names<RequiredPath> =
     std::to_array<Name<RequiredPath>>({{RequiredPath::none, "none"}, {RequiredPath::p2p, "p2p"}, {RequiredPath::rdma, "rdma"}});
 
-// comm.exchanges: what the sums and gathers between tensor-parallel ranks go by
-enum class ExchangeWay {
+// comm.exchanges, comm.reductions: what the collectives of a group of ranks go by
+enum class CollectiveWay {
   links,    // as messages between stages do (comm/p2p/link_communicator.h)
   library,  // collectives of NCCL or Gloo
 };
 template <>
-inline constexpr auto names<ExchangeWay> =
-    std::to_array<Name<ExchangeWay>>({{ExchangeWay::links, "links"}, {ExchangeWay::library, "library"}});
+inline constexpr auto names<CollectiveWay> =
+    std::to_array<Name<CollectiveWay>>({{CollectiveWay::links, "links"}, {CollectiveWay::library, "library"}});
 
 // comm.braid: which passes are computed segment by segment by turns (parallel/braids.h)
 enum class Braid {

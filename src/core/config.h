@@ -214,7 +214,7 @@ struct TrainConfig {
         "launches (docs/performance.md). Changes the time, not one bit of the result. `auto`: in a run of one rank, where that "
         "is faster, which the first 39 steps try. `on`: from the third step on; an error where messages or exchanges go by "
         "links "
-        "(`parallel.pipeline` above 1, `comm.exchanges`). Without effect on CPUs.");
+        "(`parallel.pipeline` above 1, `comm.exchanges`, `comm.reductions`). Without effect on CPUs.");
     k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),
           "Steps between evaluations. 0: only at the end, if there is validation data.");
     k.key("eval_batches", &TrainConfig::eval_batches, k.whole(1, limits::batches),
@@ -286,10 +286,11 @@ struct CommConfig {
   std::optional<Mover> mover;          // nothing: auto, the fastest
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   RequiredPath require = RequiredPath::none;
-  std::optional<ExchangeWay> exchanges;  // nothing: auto
+  std::optional<CollectiveWay> exchanges;  // nothing: auto
   // What auto is on this machine, no key (launch/exchange_way.h). Nothing: the library.
-  std::optional<ExchangeWay> exchanges_here;
-  double bucket_mb = 0;  // 0: auto, a sixteenth of the gradients but 25 to 200
+  std::optional<CollectiveWay> exchanges_here;
+  std::optional<CollectiveWay> reductions;  // nothing: auto
+  double bucket_mb = 0;                     // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   std::optional<Braid> braid;  // nothing: auto, see parallel::choose_braids
   double timeout_s = 60;
@@ -300,7 +301,7 @@ struct CommConfig {
   static void declare(Keys& k) {
     k.choice("backend", &CommConfig::backend, "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device.");
     k.choice("p2p", &CommConfig::p2p,
-             "How messages between pipeline stages travel, and exchanges by links (`comm.exchanges`). " +
+             "How messages between pipeline stages travel, and collectives by links (`comm.exchanges`, `comm.reductions`). " +
                  std::string(transport_meanings) +
                  " `auto`: pair by pair the first of these that works there. Without effect where there is neither.");
     k.key(
@@ -314,7 +315,7 @@ struct CommConfig {
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
         "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1; "
-        "exchanges by links (`comm.exchanges`) go by copy engines.");
+        "collectives by links (`comm.exchanges`, `comm.reductions`) go by copy engines.");
     k.choice(
         "peer_access", &CommConfig::peer_access,
         "Whether GPUs reach each other's memory. `auto`: where the machine permits it. `off`: not even there, so that a run "
@@ -333,6 +334,12 @@ struct CommConfig {
         "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
         "collectives of `comm.backend`. `auto`: links between two ranks where all GPUs are of one host and joined by "
         "NVLink in pairs and `comm.p2p` is `auto`, else the library. Without effect while `parallel.tensor` is 1.");
+    k.choice(
+        "reductions", &CommConfig::reductions,
+        "What the sums of gradients over data-parallel ranks go by, and with `parallel.zero` the gathers of weights: `links` "
+        "or "
+        "`library`, as for `comm.exchanges`. By links a sum is taken in the order of the ranks, in fp32, and rounded once. "
+        "`auto`: the library. Without effect while `parallel.data` is 1.");
     k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");

@@ -317,6 +317,17 @@ std::vector<CrossRule> train_rules() {
   };
 }
 
+// Of a key that can ask for collectives by links.
+CrossRule needs_holding_links(std::string key, std::optional<CollectiveWay> CommConfig::* way) {
+  return {{key, "comm.p2p"},
+          "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
+          [key, way](const Config& c) {
+            return unless(c.comm.*way != CollectiveWay::links || c.comm.p2p != Transport::nccl,
+                          "links hold messages until they are taken, and comm.p2p=nccl does not: needs another comm.p2p, or " +
+                              key + "=library");
+          }};
+}
+
 std::vector<CrossRule> layout_rules() {
   return {
       {{"parallel.tensor", "model.heads"},
@@ -521,24 +532,19 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.comm.peer_access != PeerAccessUse::off || c.comm.require != RequiredPath::p2p,
                        "nothing goes from GPU to GPU without peer access, which comm.require=p2p asks for");
        }},
-      {{"train.graph", "parallel.pipeline", "parallel.tensor", "comm.exchanges"},
-       "`on` is for jobs without links: `parallel.pipeline` 1, and `comm.exchanges: library` where `parallel.tensor` is above "
-       "1",
+      {{"train.graph", "parallel.pipeline", "parallel.tensor", "comm.exchanges", "parallel.data", "comm.reductions"},
+       "`on` is for jobs without links: `parallel.pipeline` 1, `comm.exchanges: library` where `parallel.tensor` is above 1, "
+       "and no `comm.reductions: links` where `parallel.data` is",
        [](const Config& c) {
          if (c.train.graph != GraphUse::on) return std::string();
-         const bool exchanges = c.parallel.tensor > 1 && c.comm.exchanges == ExchangeWay::links;
-         return unless(
-             c.parallel.pipeline <= 1 && !exchanges,
-             fmt::format("cannot be on with {}: links have no place in a CUDA graph; auto or off",
-                         exchanges ? "comm.exchanges=links" : fmt::format("parallel.pipeline={}", c.parallel.pipeline)));
+         std::string links;
+         if (c.parallel.pipeline > 1) links = fmt::format("parallel.pipeline={}", c.parallel.pipeline);
+         if (c.parallel.data > 1 && c.comm.reductions == CollectiveWay::links) links = "comm.reductions=links";
+         if (c.parallel.tensor > 1 && c.comm.exchanges == CollectiveWay::links) links = "comm.exchanges=links";
+         return unless(links.empty(), "cannot be on with " + links + ": links have no place in a CUDA graph; auto or off");
        }},
-      {{"comm.exchanges", "comm.p2p"},
-       "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
-       [](const Config& c) {
-         return unless(c.comm.exchanges != ExchangeWay::links || c.comm.p2p != Transport::nccl,
-                       "links hold messages until they are taken, and comm.p2p=nccl does not: needs another comm.p2p, or "
-                       "comm.exchanges=library");
-       }},
+      needs_holding_links("comm.exchanges", &CommConfig::exchanges),
+      needs_holding_links("comm.reductions", &CommConfig::reductions),
       {{"comm.braid", "train.micro_batch", "train.global_batch", "data.sequence_length", "model.layers", "parallel.data",
         "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.sequence_parallel", "launch.ranks"},
        "`halves` needs an even `train.micro_batch`, halves whose tokens `parallel.tensor` divides with "

@@ -15,14 +15,14 @@ bool is_open(const Config& config) {
 
 }  // namespace
 
-std::optional<ExchangeWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
+std::optional<CollectiveWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
   if (!is_open(config) || kind != DeviceKind::cuda || fabric.hosts() != 1) return std::nullopt;
   for (int to = 1; to < fabric.gpus(); ++to) {
     for (int from = 0; from < to; ++from) {
       if (!fabric.way(from, to).link.starts_with("NV")) return std::nullopt;
     }
   }
-  return ExchangeWay::links;
+  return CollectiveWay::links;
 }
 
 Config with_exchange_way(Config config) {

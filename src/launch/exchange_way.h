@@ -14,7 +14,7 @@ namespace plait::launch {
 // there a step with tensor 2 was measured as 6 % shorter than with the library (docs/overlap.md; of larger groups
 // parallel::choose_exchanges). Nothing anywhere else, nor
 // where the configuration says what exchanges or links go by.
-std::optional<ExchangeWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
+std::optional<CollectiveWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
 
 // With exchanges_here of this machine, for a job that is not planned. Ranks of an outside launcher each see some of it, and
 // keep to the library.

@@ -353,7 +353,7 @@ void tell_rank_processes(const SettledJob& job) {
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
                                     {"passes", text_of(job.config.parallel.planned_passes)},
-                                    {"exchanges", job.config.comm.exchanges_here == ExchangeWay::links},
+                                    {"exchanges", job.config.comm.exchanges_here == CollectiveWay::links},
                                     {"plan", job.plan}};
   std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
@@ -385,7 +385,7 @@ std::optional<SettledJob> settled_by_launcher() {
   SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
-  if (told.at("exchanges").get<bool>()) settled.config.comm.exchanges_here = ExchangeWay::links;
+  if (told.at("exchanges").get<bool>()) settled.config.comm.exchanges_here = CollectiveWay::links;
   return settled;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/choices.h"
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
@@ -17,7 +17,7 @@ namespace plait::ops {
 using plait::NormKind;
 
 // What tensor-parallel ranks push to one of them, and the residual stream.
-inline constexpr int most_norm_addends = exchange_links::most_ranks + 1;
+inline constexpr int most_norm_addends = link_collectives::most_ranks + 1;
 
 // sum[rows, dim] = x[0] + x[1] + ... (+ bias[dim]), added in this order in float (double for f64) and rounded once;
 // y = norm(sum) * gamma (+ beta)

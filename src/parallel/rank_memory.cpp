@@ -216,7 +216,8 @@ class MemoryItems {
     const auto always = [&](std::string name, std::size_t bytes) {
       items_.push_back({std::move(name), "messages", bytes, {}, true});
     };
-    if (const std::size_t bytes = plan_.landing_bytes(); bytes > 0) always("exchange landing", bytes);
+    if (const std::size_t bytes = plan_.landing_bytes(groups::tensor); bytes > 0) always("exchange landing", bytes);
+    if (const std::size_t bytes = plan_.landing_bytes(groups::replicas); bytes > 0) always("reduction landing", bytes);
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
       always(message_item(buffer.buffer), static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
     }

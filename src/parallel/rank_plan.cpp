@@ -1,12 +1,14 @@
 #include "parallel/rank_plan.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "core/config_limits.h"
 #include "core/error.h"
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 #include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/planned_schedule.h"
@@ -131,6 +133,14 @@ DType master_type(const Config& config) { return config.precision.compute == "fp
 
 namespace {
 
+void require_few_for_links(const char* key, const CollectiveChoice& choice, Axis axis, const Layout& layout) {
+  if (choice.way != CollectiveWay::links || layout.size(axis) <= link_collectives::most_ranks) return;
+  throw ConfigError({{key, to_string(choice.way),
+                      fmt::format("needs a parallel.{} of at most {}, here it is {}; {}=library takes any", to_string(axis),
+                                  link_collectives::most_ranks, layout.size(axis), key),
+                      "", 0}});
+}
+
 // What GPUs multiply in FP8: bf16 tensors, rounded, of dims that are multiples of 16.
 void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
   if (!sizes.fp8 || device_kind != DeviceKind::cuda) return;
@@ -195,13 +205,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  if (layout.size(Axis::tensor) > exchange_links::most_ranks &&
-      choose_exchanges(config, layout.size(Axis::tensor)).way == ExchangeWay::links) {
-    throw ConfigError({{"comm.exchanges", to_string(ExchangeWay::links),
-                        "needs a parallel.tensor of at most " + std::to_string(exchange_links::most_ranks) + ", here it is " +
-                            std::to_string(layout.size(Axis::tensor)) + "; comm.exchanges=library takes any",
-                        "", 0}});
-  }
+  require_few_for_links("comm.exchanges", choose_exchanges(config, layout.size(Axis::tensor)), Axis::tensor, layout);
+  require_few_for_links("comm.reductions", choose_reductions(config), Axis::data, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
@@ -254,6 +259,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .exchanges = choose_exchanges(config, layout.size(Axis::tensor)),
+                .reductions = choose_reductions(config),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -288,16 +294,22 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   return plan;
 }
 
-ExchangeChoice choose_exchanges(const Config& config, int tensor_ranks) {
+CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks) {
   if (config.comm.exchanges)
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
-  if (config.comm.exchanges_here == ExchangeWay::links && tensor_ranks > exchange_links::most_ranks_by_itself)
-    return {ExchangeWay::library, "comm.exchanges=auto takes it among more than two ranks"};
-  if (config.comm.exchanges_here == ExchangeWay::links)
-    return {ExchangeWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
+  if (config.comm.exchanges_here == CollectiveWay::links && tensor_ranks > link_collectives::most_ranks_by_itself)
+    return {CollectiveWay::library, "comm.exchanges=auto takes it among more than two ranks"};
+  if (config.comm.exchanges_here == CollectiveWay::links)
+    return {CollectiveWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
   if (config.comm.peer_access == PeerAccessUse::off)
-    return {ExchangeWay::library, "comm.exchanges=auto takes it with comm.peer_access=off"};
-  return {ExchangeWay::library, "comm.exchanges=auto takes it where not every two GPUs are joined by NVLink in one host"};
+    return {CollectiveWay::library, "comm.exchanges=auto takes it with comm.peer_access=off"};
+  return {CollectiveWay::library, "comm.exchanges=auto takes it where not every two GPUs are joined by NVLink in one host"};
+}
+
+CollectiveChoice choose_reductions(const Config& config) {
+  if (config.comm.reductions)
+    return {*config.comm.reductions, "comm.reductions=" + to_string(*config.comm.reductions) + " asks for it"};
+  return {CollectiveWay::library, "comm.reductions=auto takes it"};
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {
@@ -312,15 +324,33 @@ BraidChoice choose_braids(const Config& config, const Layout& layout) {
   return {Braid::halves, set + " asks for it"};
 }
 
-std::size_t RankPlan::landing_bytes() const {
-  if (!exchanges_by_links()) return 0;
-  return static_cast<std::size_t>((layout.size(Axis::tensor) - 1) * exchange_links::places) *
-         exchange_links::rounded_up(exchange_slice_bytes());
+bool RankPlan::goes_by_links(const Group& group) const {
+  if (group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(Axis::tensor) > 1;
+  return group == groups::replicas && reductions.way == CollectiveWay::links && layout.size(Axis::data) > 1;
+}
+
+std::size_t RankPlan::slice_bytes(const Group& group) const {
+  const auto share = [](std::int64_t count, int ranks) { return static_cast<std::size_t>((count + ranks - 1) / ranks); };
+  if (group == groups::tensor) {
+    const auto rows = share(sizes.micro_batch.rows(), layout.size(Axis::tensor));
+    return rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
+  }
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : flat.buckets()) largest = std::max(largest, bucket.range.count);
+  const std::size_t element = std::max(size_of(gradient_type), zero > 0 ? size_of(sizes.compute) : 0);
+  return std::min(share(largest, layout.size(Axis::data)) * element, link_collectives::most_reduced_at_once);
+}
+
+std::size_t RankPlan::landing_bytes(const Group& group) const {
+  if (!goes_by_links(group)) return 0;
+  const std::size_t others = members(group).size() - 1;
+  return others * link_collectives::places * link_collectives::rounded_up(slice_bytes(group));
 }
 
 std::string RankPlan::graph_obstacle() const {
   if (layout.size(Axis::pipeline) > 1) return "messages between stages have no place in a CUDA graph";
-  if (exchanges_by_links()) return "exchanges by links have no place in a CUDA graph";
+  if (std::any_of(groups::all.begin(), groups::all.end(), [this](const Group& group) { return goes_by_links(group); }))
+    return "collectives by links have no place in a CUDA graph";
   return "";
 }
 
@@ -329,7 +359,7 @@ std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
   std::set<std::vector<int>> shared;
   for (const Group& group : groups::all) {
     std::vector<int> members = plan.members(group);
-    if (group == groups::tensor && plan.exchanges_by_links()) continue;
+    if (plan.goes_by_links(group)) continue;
     if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
       list.push_back(std::move(members));
   }

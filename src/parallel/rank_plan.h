@@ -16,14 +16,16 @@
 
 namespace plait::parallel {
 
-// What the tensor groups' sums and gathers go by, and why, for the user.
-struct ExchangeChoice {
-  ExchangeWay way = ExchangeWay::library;
+// What the collectives of a kind of groups go by, and why, for the user. Planner, memory plan and ranks follow it; ranks that
+// cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
+struct CollectiveChoice {
+  CollectiveWay way = CollectiveWay::library;
   std::string reason;
 };
-// Of all tensor groups of a job: as asked for, else as comm.exchanges_here says. Planner, memory plan and ranks follow this;
-// ranks that cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
-ExchangeChoice choose_exchanges(const Config& config, int tensor_ranks);
+// Of all tensor groups of a job: as asked for, else as comm.exchanges_here says.
+CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks);
+// Of all groups of data-parallel replicas, for their gradients and weights.
+CollectiveChoice choose_reductions(const Config& config);
 
 // Which passes are braided (comm.braid), and why, for the user.
 struct BraidChoice {
@@ -41,7 +43,8 @@ struct RankPlan {
   model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;  // of master weights and moments
-  ExchangeChoice exchanges;        // of its tensor group, if that has several ranks
+  CollectiveChoice exchanges;      // of its tensor group, if that has several ranks
+  CollectiveChoice reductions;     // of its group of replicas, likewise
   BraidChoice braids;
   bool deterministic = false;                // the same bits on every run, on GPUs too
   GraphUse graph = GraphUse::automatic;      // a step as one launch
@@ -71,15 +74,11 @@ struct RankPlan {
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   std::int64_t tokens_per_step() const { return global_batch * sizes.micro_batch.sequence; }  // of all ranks
   bool meets() const;  // its training program has a `meet`
-  // Its tensor group goes by links (comm/p2p/link_communicator.h), in messages of at most exchange_slice_bytes(), which land in
+  // Its collectives go by links (comm/p2p/link_communicator.h), in messages of at most slice_bytes(), which land in
   // landing_bytes() of memory; in less where messages come through slots in the host's.
-  bool exchanges_by_links() const { return exchanges.way == ExchangeWay::links && layout.size(Axis::tensor) > 1; }
-  std::size_t exchange_slice_bytes() const {
-    return static_cast<std::size_t>((sizes.micro_batch.rows() + layout.size(Axis::tensor) - 1) / layout.size(Axis::tensor) *
-                                    sizes.shape.hidden) *
-           size_of(sizes.compute);
-  }
-  std::size_t landing_bytes() const;
+  bool goes_by_links(const Group& group) const;
+  std::size_t slice_bytes(const Group& group) const;
+  std::size_t landing_bytes(const Group& group) const;  // 0 unless it goes by links
   // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
   std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }

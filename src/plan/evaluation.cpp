@@ -93,14 +93,20 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
 }
 
 // Links are within hosts: a run of anything else would refuse to begin.
-void require_one_host(const Layout& layout, const std::vector<int>& gpus, const topology::Fabric& fabric) {
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const int other = layout.moved(rank, Axis::tensor, 0);
-    if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)])) continue;
-    throw ConfigError(
-        fmt::format("comm.exchanges=links: tensor-parallel ranks {} and {} of {} would be on two hosts, between which "
-                    "there are no links; comm.exchanges=library needs none",
-                    other, rank, layout.to_string()));
+void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gpus, const topology::Fabric& fabric) {
+  const Layout& layout = plan.layout;
+  for (const auto& [axis, key, ranks] :
+       {std::tuple{Axis::tensor, "comm.exchanges", "tensor-parallel"}, {Axis::data, "comm.reductions", "data-parallel"}}) {
+    if (!plan.goes_by_links(parallel::group_along(axis))) continue;
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      const int other = layout.moved(rank, axis, 0);
+      if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)]))
+        continue;
+      throw ConfigError(
+          fmt::format("{0}=links: {1} ranks {2} and {3} of {4} would be on two hosts, between which there are no links; "
+                      "{0}=library needs none",
+                      key, ranks, other, rank, layout.to_string()));
+    }
   }
 }
 
@@ -184,7 +190,7 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   if (!cost.possible())
     throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
   topology::Fabric& fabric = *site.fabric;
-  if (stages.front().exchanges_by_links()) require_one_host(layout, result.placement.gpu_of_rank, fabric);
+  require_one_host(stages.front(), result.placement.gpu_of_rank, fabric);
   result.tensor = axis_link(cost.of(parallel::groups::tensor), fabric, "tensor groups");
   result.pipeline = axis_link(cost.messages, fabric, "messages");
   result.data = axis_link(cost.of(parallel::groups::replicas), fabric, "data groups");

@@ -19,7 +19,7 @@ SegmentParts kinds_in(const model::ModelShape& shape, const parallel::SegmentRan
   return held;
 }
 
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, ExchangeWay way,
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, CollectiveWay way,
                          bool beside_head) {
   SegmentCosts costs(machine, sizes, beside_head);
   const CommunicationCosts communication(machine);
@@ -28,8 +28,8 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
     double total = 0;
     const auto add = [&](Collective collective, int times) {
       if (several && times > 0)
-        total += times *
-                 communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor, way == ExchangeWay::links);
+        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor,
+                                               way == CollectiveWay::links);
     };
     add(Collective::all_gather, cost.collectives.gathers);
     add(Collective::reduce_scatter, cost.collectives.scatters);

@@ -47,7 +47,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(Axis::pipeline),
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
-  by_links_ = stages.front().exchanges_by_links();
+  by_links_ = stages.front().goes_by_links(parallel::groups::tensor);
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -74,6 +74,12 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   }
 }
 
+Work StepCosts::collective_of_group(const RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
+                                    double bytes) const {
+  return plan.goes_by_links(group) ? communication_.pushes_with_kernels(kind, ranks, bytes)
+                                   : communication_.collective(kind, ranks, bytes);
+}
+
 Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
   const topology::DeviceProfile& profile = machine_.profile;
   const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
@@ -89,18 +95,15 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::send_gradient: return {.bytes = static_cast<double>(plan.sizes.own_residual_bytes())};
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
-      const double bytes = gradient_bytes(plan, i);
-      if (by_links_ && i.group == parallel::groups::tensor)
-        return communication_.pushes_with_kernels(reduction(plan, i), members, bytes);
-      Work work = communication_.collective(reduction(plan, i), members, bytes);
+      Work work = collective_of_group(plan, i.group, reduction(plan, i), members, gradient_bytes(plan, i));
       if (plan.zero > 1 && i.group == parallel::groups::replicas) {
         work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
       }
       return work;
     }
     case InstructionKind::gather_weights:
-      return communication_.collective(Collective::all_gather, layout_.size(Axis::data),
-                                       weight * static_cast<double>(bucket().range.count));
+      return collective_of_group(plan, i.group, Collective::all_gather, layout_.size(Axis::data),
+                                 weight * static_cast<double>(bucket().range.count));
     case InstructionKind::gradient_norm:
       return {.seconds = profile.kernel_seconds +
                          gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
@@ -140,7 +143,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
     if (ranks < 2) return;
     RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
     traffic.bytes += times * ring_share(kind, ranks) * bytes;
-    traffic.rounds += times * (by_links_ && group == parallel::groups::tensor ? push_rounds : ring_rounds)(kind, ranks);
+    traffic.rounds += times * (plan.goes_by_links(group) ? push_rounds : ring_rounds)(kind, ranks);
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];

@@ -35,6 +35,8 @@ class StepCosts {
     PassCost pass;  // of a segment or exchange: its collectives
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
+  Work collective_of_group(const parallel::RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
+                           double bytes) const;
   void add_traffic(int pipeline, const parallel::RankPlan& plan);
 
   Machine machine_;

@@ -193,9 +193,9 @@ void Interpreter::synchronize_warm_up() {
   } none;
   IssueObserver nobody;
   const auto set_alone = [&](bool alone) {
-    if (groups_.tensor_links) groups_.tensor_links->set_alone(alone);
+    for (const auto& [group, links] : groups_.by_links) links->set_alone(alone);
   };
-  set_alone(true);  // what links exchange are messages too
+  set_alone(true);  // what links move are messages too
   ops::UpdateCoefficients& update = next_slot().memory->update;
   update = ops::update_coefficients({});
   const auto do_part = [&](BoundProgram& bound, const Part& part) {
@@ -214,6 +214,8 @@ void Interpreter::synchronize_warm_up() {
   synchronize();
   context_->set_tuning(false);
   set_alone(false);
+  // Alone, this rank's weights and their scales stood in for those of others.
+  if (!groups_.by_links.empty()) publish_weights();
 }
 
 void Interpreter::publish_weights() {

@@ -66,7 +66,9 @@ class Interpreter {
   const DeviceMemory& memory() const { return memory_; }
   // What messages arrive in without a copy: made by the links, and so none of memory().
   std::size_t linked_bytes() const {
-    return buffers_.linked_bytes() + (groups_.tensor_links ? groups_.tensor_links->landing_bytes() : 0);
+    std::size_t bytes = buffers_.linked_bytes();
+    for (const auto& [group, links] : groups_.by_links) bytes += links->landing_bytes();
+    return bytes;
   }
   StreamRef compute_stream() const { return stream({parallel::StreamRole::compute, -1}); }
   const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train

@@ -20,8 +20,8 @@ class GroupsBuilder {
     for (const parallel::Group& kind : parallel::groups::all) {
       const std::vector<int> members = plan_.members(kind);
       std::shared_ptr<comm::Communicator>& communicator = groups.communicators[kind];
-      if (kind == parallel::groups::tensor && plan_.exchanges_by_links()) {
-        communicator = groups.tensor_links = tensor_links(members);
+      if (plan_.goes_by_links(kind)) {
+        communicator = groups.by_links[kind] = by_links(kind, members);
       } else if (!parallel::shares_communicator(kind)) {
         communicator = make(kind, members);
       } else {
@@ -74,10 +74,12 @@ class GroupsBuilder {
     return buffers;
   }
 
-  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links(const std::vector<int>& members) const {
+  std::shared_ptr<comm::p2p::LinkCommunicator> by_links(const parallel::Group& kind, const std::vector<int>& members) const {
+    const bool exchanges = kind == parallel::groups::tensor;
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     comm::p2p::LinkCommunicatorSpec spec{
-        .group = {.name = "exchange." + std::to_string(members.front()),
+        .setting = exchanges ? "comm.exchanges" : "comm.reductions",
+        .group = {.name = (exchanges ? "exchange." : "reduction.") + std::to_string(members.front()),
                   .rank = static_cast<int>(place - members.begin()),
                   .size = static_cast<int>(members.size()),
                   .device = options_.device,
@@ -85,7 +87,7 @@ class GroupsBuilder {
                   .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
                   .host_interface = options_.host_interface},
         .members = members,
-        .slice_bytes = plan_.exchange_slice_bytes(),
+        .slice_bytes = plan_.slice_bytes(kind),
         .transport = [this](int from, int to) { return transport_between(from, to); },
         .peer_access = options_.peer_access};
     spec.make_link = options_.make_link;

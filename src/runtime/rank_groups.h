@@ -17,7 +17,7 @@ namespace plait::runtime {
 
 struct RankGroups {
   std::map<parallel::Group, std::shared_ptr<comm::Communicator>> communicators;
-  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links;  // the tensor group's, if it goes by links
+  std::map<parallel::Group, std::shared_ptr<comm::p2p::LinkCommunicator>> by_links;  // of `communicators`
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end

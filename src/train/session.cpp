@@ -49,7 +49,7 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
   plan = fitting(std::move(plan), rank.device);
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
-  if (groups.tensor_links) exchange_links_ = groups.tensor_links->reports();
+  for (const auto& [group, links] : groups.by_links) links_within_[group] = links->reports();
   if (rank.size > 1) {
     comm::Meeting meeting = rank.meeting("paths", options.timeout);
     const comm::p2p::JobFacts facts(rank.device, options.peer_access, meeting);

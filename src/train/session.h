@@ -1,6 +1,7 @@
 // One rank's engine: its memory, its communicator and its interpreter, in the order in which they have to live and die.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -49,8 +50,8 @@ class Session {
   MemoryReport memory_report() const;
   // Of the links that this rank sends on.
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
-  // Of the tensor group, if it goes by links.
-  const std::vector<comm::p2p::LinkReport>& exchange_links() const { return exchange_links_; }
+  // Within a group whose collectives go by links.
+  const std::vector<comm::p2p::LinkReport>& links_within(const parallel::Group& group) { return links_within_[group]; }
   // By which ways everything goes: gather_paths() (report/path_table.h). On rank 0 of several; null elsewhere.
   const nlohmann::ordered_json& paths() const { return paths_; }
 
@@ -64,7 +65,8 @@ class Session {
   std::optional<launch::Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
   std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
-  std::vector<comm::p2p::LinkReport> links_, exchange_links_;
+  std::vector<comm::p2p::LinkReport> links_;
+  std::map<parallel::Group, std::vector<comm::p2p::LinkReport>> links_within_;
   nlohmann::ordered_json paths_;
   std::unique_ptr<runtime::Interpreter> interpreter_;
 };

@@ -38,8 +38,8 @@
 #include "train/command_to_go_on.h"
 #include "train/learning_rate.h"
 #include "train/report/accuracy.h"
+#include "train/report/collective_report.h"
 #include "train/report/environment.h"
-#include "train/report/exchange_report.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
@@ -256,7 +256,10 @@ class Trainer {
 
   void write_plan() {
     const nlohmann::ordered_json links = gather_links("links", session_.links(), meeting_);
-    nlohmann::ordered_json within_groups = gather_links("exchange links", session_.exchange_links(), meeting_);
+    nlohmann::ordered_json exchange_links =
+        gather_links("exchange links", session_.links_within(parallel::groups::tensor), meeting_);
+    nlohmann::ordered_json reduction_links =
+        gather_links("reduction links", session_.links_within(parallel::groups::replicas), meeting_);
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
@@ -269,8 +272,10 @@ class Trainer {
     if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
     if (!session_.paths().is_null()) plan["paths"] = session_.paths();
     plan["point_to_point"] = links;
-    const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(within_groups));
+    const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(exchange_links));
     if (!exchanges.is_null()) plan["exchanges"] = exchanges;
+    const nlohmann::ordered_json reductions = reduction_report(mine, std::move(reduction_links));
+    if (!reductions.is_null()) plan["reductions"] = reductions;
     write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
@@ -281,7 +286,10 @@ class Trainer {
                     device_name(rank_.device)));
     if (!session_.paths().is_null()) say(path_table(session_.paths()));
     if (!links.empty()) say(link_table(links, terminal_width(stderr)));
-    if (!exchanges.is_null()) say(exchange_text(exchanges, terminal_width(stderr)));
+    for (const std::string& text :
+         {exchange_text(exchanges, terminal_width(stderr)), reduction_text(reductions, terminal_width(stderr))}) {
+      if (!text.empty()) say(text);
+    }
   }
 
   // Beside what was measured, once that is.

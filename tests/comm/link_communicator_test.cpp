@@ -9,7 +9,7 @@
 #include "comm/p2p/link_communicator.h"
 #include "comm/p2p/sum.h"
 #include "core/error.h"
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 #include "forwarding_link.h"
 #include "gpu_ranks.h"
 #include "rank_threads.h"
@@ -236,7 +236,7 @@ TEST(LinkCommunicator, ATrialThatFailsNamesTheWayOut) {
 TEST(LinkCommunicator, TooManyRanksAreTheUsersError) {
   const auto store = make_thread_rendezvous();
   try {
-    p2p::LinkCommunicator communicator(link_group(0, exchange_links::most_ranks + 1, 64, std::nullopt), *store);
+    p2p::LinkCommunicator communicator(link_group(0, link_collectives::most_ranks + 1, 64, std::nullopt), *store);
     FAIL() << "73 ranks";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("comm.exchanges=links cannot be used"), HasSubstr("they are more than 72"),

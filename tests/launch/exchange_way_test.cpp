@@ -20,15 +20,15 @@ Config tensor_2(const std::vector<std::string>& overrides = {}) {
       all);
 }
 
-std::optional<ExchangeWay> way_on(const std::string& device, int gpus, const Config& config = tensor_2(),
-                                  DeviceKind kind = DeviceKind::cuda) {
+std::optional<CollectiveWay> way_on(const std::string& device, int gpus, const Config& config = tensor_2(),
+                                    DeviceKind kind = DeviceKind::cuda) {
   topology::Fabric fabric(topology::assume_topology(kind, device, gpus).graph);
   return exchange_way(config, fabric, kind);
 }
 
 TEST(ExchangeWays, AreLinksWhereNvlinkJoinsEveryTwoGpusOfTheOneHost) {
-  EXPECT_EQ(way_on("H200", 2), ExchangeWay::links);
-  EXPECT_EQ(way_on("H100", 8), ExchangeWay::links);
+  EXPECT_EQ(way_on("H200", 2), CollectiveWay::links);
+  EXPECT_EQ(way_on("H100", 8), CollectiveWay::links);
   EXPECT_EQ(way_on("H100", 16), std::nullopt) << "two hosts";
   EXPECT_EQ(way_on("RTX 4090", 2), std::nullopt) << "PCIe";
   EXPECT_EQ(way_on("cpu", 2, tensor_2(), DeviceKind::host), std::nullopt);

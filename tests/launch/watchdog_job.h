@@ -82,7 +82,7 @@ class WatchedJob {
                           << "model: {layers: 2, hidden: 16, heads: 2, ffn: 32}\n"
                           << "data: {train: [" << (folder() / "text.txt").string()
                           << "], tokenizer: bytes, sequence_length: 8}\n"
-                          << "comm: {timeout_s: 6}\n"
+                          << (set.find("comm:") == std::string::npos ? "comm: {timeout_s: 6}\n" : "")
                           << "log: {every: 5, tensorboard: false}\n"
                           << set << "\n";
     std::vector<std::string> variables = environment;

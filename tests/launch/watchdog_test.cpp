@@ -42,6 +42,7 @@ const std::string pipeline = "parallel: {pipeline: 2, data: 1}\ntrain: {steps: 1
 const std::string pipeline_and_data =
     "parallel: {pipeline: 2, data: 2}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
 const std::string data = "parallel: {data: 2}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
+const std::string by_links = data + "comm: {timeout_s: 6, reductions: links}\n";
 const std::string processes = "launch: {device: cpu, mode: processes}\n";
 
 class WatchdogRun : public testing::TestWithParam<std::string> {
@@ -111,9 +112,11 @@ TEST_P(WatchdogRun, TheStoryIsToldOnce) {
   EXPECT_EQ(times_in(errors, "(rank 0 tells more)"), ranks - 2) << errors;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, WatchdogRun, testing::Values(pipeline, pipeline_and_data, data), [](const auto& instance) {
-  return instance.param == pipeline ? "Pipeline" : instance.param == data ? "Data" : "PipelineAndData";
-});
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, WatchdogRun, testing::Values(pipeline, pipeline_and_data, data, by_links), [](const auto& instance) {
+      const std::string& layout = instance.param;
+      return layout == pipeline ? "Pipeline" : layout == data ? "Data" : layout == by_links ? "DataByLinks" : "PipelineAndData";
+    });
 
 // Nobody else looks after the ranks here.
 class WatchdogExternalRun : public WatchdogRun {

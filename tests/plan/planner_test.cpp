@@ -193,11 +193,12 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   machine.calibration->context_bytes = 1000;
   machine.calibration->collectives_bytes = 100;
   machine.calibration->communicators = {{2, 1}, {4, 10}};
-  const auto of = [&](const parallel::Layout& layout, ExchangeWay exchanges = ExchangeWay::library) {
+  const auto of = [&](const parallel::Layout& layout, CollectiveWay exchanges = CollectiveWay::library,
+                      CollectiveWay reductions = CollectiveWay::library) {
     Config config = parse_config(small);
     config.train.micro_batch = 1;
     config.parallel = ParallelConfig{};
-    config.comm.exchanges = exchanges;
+    config.comm.exchanges = exchanges, config.comm.reductions = reductions;
     return library_bytes(machine, parallel::make_rank_plan(config, vocab, layout, 0, DeviceKind::cuda));
   };
   EXPECT_EQ(of(parallel::make_layout(1, 1, 1)), 1000);
@@ -205,8 +206,10 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of(parallel::make_layout(2, 1, 1)), 1101) << "tied gradients and scalars, too";
   EXPECT_EQ(of(parallel::make_layout(1, 1, 2)), 1102) << "a tensor group has its own";
   EXPECT_EQ(of(parallel::make_layout(1, 2, 2)), 1112) << "tensor, data, and all four";
-  EXPECT_EQ(of(parallel::make_layout(1, 1, 2), ExchangeWay::links), 1101) << "only for scalars";
-  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), ExchangeWay::links), 1111) << "data, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 1, 2), CollectiveWay::links), 1101) << "only for scalars";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), CollectiveWay::links), 1111) << "data, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), CollectiveWay::library, CollectiveWay::links), 1111) << "tensor, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 1), CollectiveWay::library, CollectiveWay::links), 1101) << "only for scalars";
   EXPECT_EQ(of(parallel::make_layout(1, 8, 1)), 1110) << "none was measured among eight";
 }
 
@@ -362,6 +365,20 @@ TEST(Planner, ExchangesByLinksStayWithinAHost) {
   EXPECT_THAT(error_of<ConfigError>([&] { plan("links", "16"); }),
               AllOf(HasSubstr("comm.exchanges=links: tensor-parallel ranks 0 and"), HasSubstr("on two hosts"),
                     HasSubstr("comm.exchanges=library")));
+}
+
+TEST(Planner, ReductionsByLinksStayWithinAHost) {
+  topology::Fabric two_hosts(topology::assume_topology(DeviceKind::cuda, "h200", 16).graph);
+  const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
+  const auto plan = [&](const std::string& reductions, const std::string& data) {
+    const Config config = parse_config(small, {"parallel.data=" + data, "comm.reductions=" + reductions});
+    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.data;
+  };
+  EXPECT_EQ(plan("library", "16"), 16);
+  EXPECT_EQ(plan("links", "8"), 8);
+  EXPECT_THAT(error_of<ConfigError>([&] { plan("links", "16"); }),
+              AllOf(HasSubstr("comm.reductions=links: data-parallel ranks 0 and"), HasSubstr("on two hosts"),
+                    HasSubstr("comm.reductions=library")));
 }
 
 TEST(Planner, ExchangesByLinksAreOfAtMostAsManyRanksAsAKernelAddsUp) {

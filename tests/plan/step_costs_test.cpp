@@ -63,7 +63,7 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
 // What a calibration of whole tensor groups timed beside compute slows nothing down again.
 TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
   Config c = config("data: 1, tensor: 2, pipeline: 1");
-  c.comm.exchanges = ExchangeWay::links;
+  c.comm.exchanges = CollectiveWay::links;
   const auto slowdown = [&](int measured_tensor) {
     Calibration calibration;
     calibration.message_slowdown = 0.01;
@@ -117,7 +117,7 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
   for (const bool sequence_parallel : {true, false}) {
     Config c = config("data: 1, tensor: 4, pipeline: 1", sequence_parallel);
     const CostsOfConfig library(c);
-    c.comm.exchanges = ExchangeWay::links;
+    c.comm.exchanges = CollectiveWay::links;
     const CostsOfConfig links(c);
     const RingTraffic ring = library.costs.traffic().of(parallel::groups::tensor)[0],
                       pushes = links.costs.traffic().of(parallel::groups::tensor)[0];
@@ -138,10 +138,27 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
   }
 }
 
+TEST(StepCosts, ReductionsByLinksMoveAsMuchInFewerRounds) {
+  for (const char* const zero : {"0", "1", "2"}) {
+    Config c = config(std::string("data: 4, tensor: 1, pipeline: 1, zero: ") + zero);
+    const CostsOfConfig library(c);
+    c.comm.reductions = CollectiveWay::links;
+    const CostsOfConfig links(c);
+    const RingTraffic ring = library.costs.traffic().of(parallel::groups::replicas)[0],
+                      pushes = links.costs.traffic().of(parallel::groups::replicas)[0];
+    EXPECT_GT(ring.bytes, 0);
+    EXPECT_DOUBLE_EQ(pushes.bytes, ring.bytes);
+    EXPECT_DOUBLE_EQ(pushes.rounds, ring.rounds / 3);
+    const RingTraffic scalars = links.costs.traffic().of(parallel::groups::world)[0],
+                      same = library.costs.traffic().of(parallel::groups::world)[0];
+    EXPECT_DOUBLE_EQ(scalars.rounds, same.rounds) << "which go by the library";
+  }
+}
+
 // What its own kernels take of the device, compute beside an exchange loses: as much over a fast way as over a slow one.
 TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
   Config c = config("data: 1, tensor: 2, pipeline: 1", true);
-  c.comm.exchanges = ExchangeWay::links;
+  c.comm.exchanges = CollectiveWay::links;
   const CostsOfConfig costs(c);
   const auto& instructions = costs.stages[0].train.instructions;
   const double bandwidth = topology::nominal_profile("cpu").memory_bytes_per_s;

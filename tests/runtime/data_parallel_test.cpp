@@ -99,12 +99,30 @@ TEST(TensorProgramRun, WhatExchangesByLinksAllocateIsWhatWasPlanned) {
   config.parallel.data = 1, config.parallel.tensor = 2;
   for (const bool sequence_parallel : {true, false}) {
     config.parallel.sequence_parallel = sequence_parallel;
-    for (const ExchangeWay way : {ExchangeWay::links, ExchangeWay::library}) {
+    for (const CollectiveWay way : {CollectiveWay::links, CollectiveWay::library}) {
       config.comm.exchanges = way;
       run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
-        EXPECT_EQ(interpreter.linked_bytes() > 0, way == ExchangeWay::links);
+        EXPECT_EQ(interpreter.linked_bytes() > 0, way == CollectiveWay::links);
         EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes());
       });
+    }
+  }
+}
+
+TEST(DataParallelProgramRun, WhatReductionsByLinksAllocateIsWhatWasPlanned) {
+  Config config = small(true);
+  config.comm.reductions = CollectiveWay::links;
+  for (const int data : {2, 4}) {
+    config.parallel.data = data;
+    for (const int zero : {0, 1, 2}) {
+      config.parallel.zero = zero;
+      for (const double bucket_mb : {0.001, 25.0}) {
+        config.comm.bucket_mb = bucket_mb;
+        run_ranks(config, data, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches&) {
+          EXPECT_GT(interpreter.linked_bytes(), 0u);
+          EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes());
+        });
+      }
     }
   }
 }

@@ -19,9 +19,10 @@ struct LayoutCase {
   int virtual_stages = 1, zero = 0;
   bool sequence_parallel = true, overlap = true;
   Recompute recompute = Recompute::none;
-  std::optional<ExchangeWay> exchanges = {};
+  std::optional<CollectiveWay> exchanges = {};
   Documents documents = Documents::joined;  // separate: with windows in some of the layers
   bool qk_norm = false;
+  std::optional<CollectiveWay> reductions = {};
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
@@ -33,6 +34,7 @@ struct LayoutCase {
     if (documents == Documents::separate) text += "_documents";
     if (exchanges) text += "_" + to_string(*exchanges);
     if (qk_norm) text += "_qknorm";
+    if (reductions) text += "_reductions_" + to_string(*reductions);
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return text;
   }
@@ -48,7 +50,7 @@ Config config_of(const LayoutCase& c) {
   config.data.sequence_length = 16;
   config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
   config.comm.bucket_mb = 0.02;
-  config.comm.overlap = c.overlap, config.comm.exchanges = c.exchanges;
+  config.comm.overlap = c.overlap, config.comm.exchanges = c.exchanges, config.comm.reductions = c.reductions;
   config.parallel.pipeline = c.pipeline, config.parallel.data = c.data, config.parallel.tensor = c.tensor;
   config.parallel.schedule = c.schedule, config.parallel.virtual_stages = c.virtual_stages, config.parallel.zero = c.zero;
   config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
@@ -79,7 +81,7 @@ TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
 TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
   for (const bool llama : {false, true}) {
     LayoutCase c{.llama = llama, .tensor = 2, .sequence_parallel = llama};
-    if (llama) c.exchanges = ExchangeWay::links;
+    if (llama) c.exchanges = CollectiveWay::links;
     if (llama) c.recompute = Recompute::selective;
     Config config = config_of(c);
     const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
@@ -92,12 +94,45 @@ TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
   }
 }
 
+// Two addends have one sum: whatever goes another way, the scales of FP8 weights among it, would show.
+TEST(CollectivesByLinks, OfTwoRanksGiveTheLibrarysBits) {
+  for (const bool fp8 : {false, true}) {
+    for (const auto& [data, tensor, zero] : {std::tuple{1, 2, 0}, {2, 1, 0}, {2, 1, 1}, {2, 1, 2}, {2, 2, 2}}) {
+      Config config = config_of({.llama = true, .data = data, .tensor = tensor, .zero = zero});
+      config.model.layers = 2, config.train.steps = 2;
+      if (fp8) config.precision.matmul = MatmulType::fp8;
+      config.comm.exchanges = config.comm.reductions = CollectiveWay::library;
+      const JobResult library = run_job(config, data * tensor, DeviceKind::host);
+      config.comm.exchanges = config.comm.reductions = CollectiveWay::links;
+      SCOPED_TRACE("fp8 " + std::to_string(fp8) + ", data " + std::to_string(data) + ", tensor " + std::to_string(tensor) +
+                   ", zero " + std::to_string(zero));
+      expect_same_bits(library, run_job(config, data * tensor, DeviceKind::host));
+    }
+  }
+}
+
+// Sums by links are taken in the order of the ranks, whatever they go on beside and however they are cut.
+TEST(ReductionsByLinks, OverlapAndShardingChangeNoBit) {
+  for (const bool llama : {false, true}) {
+    Config config = config_of({.llama = llama, .data = 4, .reductions = CollectiveWay::links});
+    const JobResult whole = run_job(config, 4, DeviceKind::host);
+    config.comm.overlap = false;
+    expect_same_bits(whole, run_job(config, 4, DeviceKind::host));
+    config.parallel.zero = 1;
+    const JobResult sharded = run_job(config, 4, DeviceKind::host);
+    expect_close(sharded, whole, 1e-6f, 1e-5f, same_parameters);
+    config.comm.overlap = true;
+    expect_same_bits(sharded, run_job(config, 4, DeviceKind::host));
+  }
+}
+
 // In every schedule, and with a single micro-batch on one rank of a pipeline.
 TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) {
-  std::vector<LayoutCase> cases = {{.llama = true, .tensor = 2},
-                                   {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
-                                   {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = ExchangeWay::links},
-                                   {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate}};
+  std::vector<LayoutCase> cases = {
+      {.llama = true, .tensor = 2},
+      {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
+      {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = CollectiveWay::links},
+      {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate}};
   for (const ScheduleKind kind : parallel::built_in_kinds())
     cases.push_back({.pipeline = 2, .tensor = 2, .schedule = kind, .virtual_stages = parallel::some_virtual_stages(kind)});
   for (const LayoutCase& c : cases) {
@@ -204,15 +239,27 @@ std::vector<LayoutCase> cases() {
           {.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
     }
     list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective});
-    list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = !llama, .exchanges = ExchangeWay::links});
+    list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = !llama, .exchanges = CollectiveWay::links});
     list.push_back({.llama = llama,
                     .pipeline = 2,
                     .tensor = 2,
                     .schedule = ScheduleKind::zb_v,
                     .sequence_parallel = llama,
                     .recompute = Recompute::full,
-                    .exchanges = ExchangeWay::links});
+                    .exchanges = CollectiveWay::links});
     list.push_back({.llama = llama, .data = 4, .zero = 2});
+    for (const int zero : {0, 1, 2}) {
+      list.push_back({.llama = llama, .data = 4, .zero = zero, .reductions = CollectiveWay::links});
+      list.push_back({.llama = llama,
+                      .pipeline = 2,
+                      .data = 2,
+                      .tensor = 2,
+                      .schedule = zero == 0 ? ScheduleKind::zb_v : ScheduleKind::one_f_one_b,
+                      .zero = zero,
+                      .overlap = zero != 1,
+                      .exchanges = llama ? CollectiveWay::links : CollectiveWay::library,
+                      .reductions = CollectiveWay::links});
+    }
     list.push_back({.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .zero = 2});
     list.push_back(
         {.llama = llama, .pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2});
@@ -243,8 +290,8 @@ std::vector<LayoutCase> cases() {
 // Every kind of layout once: NCCL takes a second or two to make a job's groups.
 std::vector<LayoutCase> gpu_cases() {
   return {{.tensor = 2},
-          {.tensor = 2, .exchanges = ExchangeWay::links},
-          {.llama = true, .tensor = 2, .sequence_parallel = false, .exchanges = ExchangeWay::library},
+          {.tensor = 2, .exchanges = CollectiveWay::links},
+          {.llama = true, .tensor = 2, .sequence_parallel = false, .exchanges = CollectiveWay::library},
           {.llama = true, .tensor = 4},
           {.llama = true, .tensor = 2, .sequence_parallel = false, .recompute = Recompute::selective, .qk_norm = true},
           {.tensor = 4, .sequence_parallel = false},
@@ -258,6 +305,10 @@ std::vector<LayoutCase> gpu_cases() {
           {.llama = true, .pipeline = 2, .data = 2, .schedule = ScheduleKind::zb_v, .zero = 1},
           {.data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective},
           {.llama = true, .data = 4, .zero = 2},
+          {.data = 2, .reductions = CollectiveWay::links},
+          {.llama = true, .data = 2, .zero = 2, .reductions = CollectiveWay::links},
+          {.data = 4, .zero = 1, .reductions = CollectiveWay::links},
+          {.llama = true, .pipeline = 2, .data = 2, .schedule = ScheduleKind::zb_v, .reductions = CollectiveWay::links},
           {.pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2},
           {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate},
           {.pipeline = 4, .recompute = Recompute::full, .documents = Documents::separate}};

@@ -13,10 +13,15 @@ namespace plait::runtime {
 namespace {
 
 TEST(WarmUp, LeavesTheStateAsItIs) {
-  for (const int zero : {0, 1, 2}) {
+  for (const auto& [zero, reductions] : {std::pair{0, CollectiveWay::library},
+                                         {1, CollectiveWay::library},
+                                         {2, CollectiveWay::library},
+                                         {0, CollectiveWay::links},
+                                         {1, CollectiveWay::links},
+                                         {2, CollectiveWay::links}}) {
     Config config = small_job(4);
     config.precision.compute = "fp32";
-    config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.zero = zero;
+    config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.zero = zero, config.comm.reductions = reductions;
     run_ranks(config, 4, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       const auto read_state = [&] {
         interpreter.synchronize();
@@ -28,7 +33,8 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
       const StepResult first = interpreter.synchronize_result();
       const auto before = read_state();
       interpreter.synchronize_warm_up();
-      EXPECT_EQ(read_state(), before) << "rank " << interpreter.plan().rank << ", zero " << zero;
+      EXPECT_EQ(read_state(), before) << "rank " << interpreter.plan().rank << ", zero " << zero << ", "
+                                      << to_string(reductions);
       interpreter.run_step(batches, {.update = 2, .lr = 1e-2f});
       const StepResult second = interpreter.synchronize_result();
       EXPECT_FALSE(second.halted);
@@ -87,7 +93,7 @@ void expect_that_no_launch_waits_for_an_exchange(DeviceKind kind, bool sequence_
   Config config = small_job(4);
   config.parallel.tensor = 2, config.parallel.sequence_parallel = sequence_parallel;
   config.train.global_batch = 2;
-  config.comm.exchanges = ExchangeWay::links;
+  config.comm.exchanges = CollectiveWay::links;
   expect_that_no_launch_waits_for_a_message(
       kind, config, 2, [](const parallel::RankPlan& plan) { return plan.rank == 0 ? std::optional(1) : std::nullopt; });
 }

@@ -161,6 +161,18 @@ TEST_F(Paths, OfEveryKindOfRunAreInItsPlan) {
   EXPECT_EQ(tensor["paths"]["groups"][0]["ways"][0]["via"], "direct");
   fs::remove_all(run_dir());
 
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const Json reductions = plan_of({"train.steps=2", "comm.reductions=links"});
+  EXPECT_THAT(testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr(),
+              HasSubstr("gradients of data-parallel ranks 0 1 are reduced by links: comm.reductions=links asks for it"));
+  EXPECT_EQ(reductions["reductions"]["by"], "links");
+  EXPECT_EQ(reductions["reductions"]["links"].size(), 2u);
+  ASSERT_EQ(reductions["paths"]["groups"].size(), 2u) << "scalars go by the library";
+  EXPECT_EQ(reductions["paths"]["groups"][0]["group"], "data");
+  EXPECT_EQ(reductions["paths"]["groups"][0]["by"], "links");
+  fs::remove_all(run_dir());
+
   const Json pipeline = plan_of({"train.steps=2", "parallel.pipeline=2", "comm.peer_access=off"});
   EXPECT_EQ(pipeline["point_to_point"][0]["transport"], "host");
   EXPECT_EQ(pipeline["point_to_point"][0]["better"][0]["reason"], "comm.peer_access is off");

@@ -9,13 +9,13 @@
 #include "comm/p2p/mover.h"
 #include "comm/p2p/sum.h"
 #include "core/error.h"
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 namespace {
 
-using exchange_links::alignment;
-using exchange_links::rounded_up;
+using link_collectives::alignment;
+using link_collectives::rounded_up;
 
 std::byte* bytes_of(const View& data) { return static_cast<std::byte*>(data.data); }
 
@@ -26,8 +26,8 @@ View bytes_at(const std::byte* data, std::size_t bytes) {
 [[noreturn]] void refuse(const LinkCommunicatorSpec& spec, const std::string& why) {
   std::string ranks;
   for (const int member : spec.members) ranks += (ranks.empty() ? "" : ", ") + std::to_string(member);
-  throw CommError("comm.exchanges=links cannot be used between ranks " + ranks + ": " + why +
-                  "; comm.exchanges=library needs no links");
+  throw CommError(spec.setting + "=links cannot be used between ranks " + ranks + ": " + why + "; " + spec.setting +
+                  "=library needs no links");
 }
 
 // Of what the two ends find out when they try each other.
@@ -75,7 +75,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       links_(spec.group.device),
       releases_(spec.group.device, StreamPriority::high) {
   require(spec.members.size() == peers_.size(), "LinkCommunicator: a member for every rank of the group");
-  if (size() > exchange_links::most_ranks) refuse(spec, "they are more than " + std::to_string(exchange_links::most_ranks));
+  if (size() > link_collectives::most_ranks) refuse(spec, "they are more than " + std::to_string(link_collectives::most_ranks));
   check_pairs(spec, store);
   // Of all pairs in one order, so that no two ranks wait for each other's next.
   for (int low = 0; low < spec.group.size; ++low) {
@@ -98,7 +98,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
                       .max_ctas = spec.group.max_ctas,
                       .host_interface = spec.group.host_interface,
                       .shared = links_.shared};
-        for (int place = 0; to == rank_ && place < exchange_links::places; ++place)
+        for (int place = 0; to == rank_ && place < link_collectives::places; ++place)
           link.places.push_back({std::to_string(place), slice_bytes_, 0});
         Peer& other = peer(from == rank_ ? to : from);
         links_.list.push_back(make_or_refuse(spec, link, store));
@@ -200,7 +200,7 @@ void LinkCommunicator::begin(StreamRef stream) {
     Peer& p = peer(other);
     if (p.pushes) p.pushes->stream.ref().wait(begun_);
     if (p.posted || p.landing.empty()) return;
-    for (int place = 0; place < exchange_links::places; ++place) p.from->post(stream);
+    for (int place = 0; place < link_collectives::places; ++place) p.from->post(stream);
     p.posted = true;
   });
 }
@@ -237,12 +237,12 @@ void LinkCommunicator::push(StreamRef stream, int to, const std::byte* from, std
   if (bytes == 0 || alone_) return;
   Peer& p = peer(to);
   p.to->send(p.pushes ? p.pushes->stream.ref() : stream, bytes_at(from, bytes),
-             static_cast<int>(p.sent++ % exchange_links::places));
+             static_cast<int>(p.sent++ % link_collectives::places));
 }
 
 const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_t bytes) {
   Peer& p = peer(from);
-  const int place = static_cast<int>(p.received++ % exchange_links::places);
+  const int place = static_cast<int>(p.received++ % link_collectives::places);
   std::byte* const landing =
       p.landing.empty() ? static_cast<std::byte*>(p.copied.data()) : p.landing[static_cast<std::size_t>(place)];
   p.from->receive(stream, bytes_at(landing, bytes), nullptr, place);

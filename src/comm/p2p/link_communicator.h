@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -27,6 +28,7 @@
 namespace plait::comm::p2p {
 
 struct LinkCommunicatorSpec {
+  std::string setting = "comm.exchanges";  // the key that asks for links here: errors name it
   GroupSpec group;
   std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
   std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
@@ -39,10 +41,9 @@ class LinkCommunicator final : public Communicator {
  public:
   // Collective over the group. All ranks make their groups and links in one order, and destroy them in it, once all of them
   // have done what they enqueued or have aborted. CommError, on all ranks, when the facts of some pair rule out its links, or
-  // when one of them turned out to hold nothing, or for more than exchange_links::most_ranks ranks; on the two ends when trying
-  // left none. All of them name comm.exchanges. Loads the kernels that it uses:
-  // when CUDA loads one it waits for all work of its GPU, holding a lock that every copy to the GPU needs, and some of that
-  // work may wait for a push.
+  // when one of them turned out to hold nothing, or for more than link_collectives::most_ranks ranks; on the two ends when
+  // trying left none. All of them name the setting. Loads the kernels that it uses: when CUDA loads one it waits for all work
+  // of its GPU, holding a lock that every copy to the GPU needs, and some of that work may wait for a push.
   LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store);
   ~LinkCommunicator() override;
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {
@@ -25,7 +25,7 @@ struct Copy {
   const void* from = nullptr;
   std::size_t bytes = 0;
 };
-inline constexpr int most_copies = exchange_links::most_ranks;
+inline constexpr int most_copies = link_collectives::most_ranks;
 
 // Several copies within one device that do not overlap: on a GPU one kernel, as each would have to wait until other kernels
 // leave it an SM. At most most_copies; of any alignment, all at 16 bytes is fast.

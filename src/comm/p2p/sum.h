@@ -5,13 +5,13 @@
 #include <span>
 
 #include "comm/communicator.h"
-#include "core/exchange_links.h"
+#include "core/link_collectives.h"
 #include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::comm::p2p {
 
-inline constexpr int most_parts = exchange_links::most_ranks;
+inline constexpr int most_parts = link_collectives::most_ranks;
 
 // out[i] = parts[0][i] + parts[1][i] + ..., in this order; or the largest of them, whatever is no number left out. Sums of bf16
 // are taken in fp32 and rounded once. Each part has the elements of `out`; one of them may be `out` itself. Between 1 and

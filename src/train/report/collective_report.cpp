@@ -1,0 +1,66 @@
+#include "train/report/collective_report.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "train/report/link_table.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t most_groups_named = 8;
+
+// Of the groups along `axis`.
+Json report_of(const parallel::RankPlan& plan, Axis axis, const parallel::CollectiveChoice& choice, Json links) {
+  if (plan.layout.size(axis) == 1) return nullptr;
+  Json groups = Json::array();
+  for (int rank = 0; rank < plan.layout.ranks(); ++rank) {
+    if (plan.layout.coordinate(rank, axis) == 0)
+      groups.push_back(plan.layout.members(parallel::group_along(axis), rank, plan.ends()));
+  }
+  return {{"by", to_string(choice.way)}, {"reason", choice.reason}, {"groups", std::move(groups)}, {"links", std::move(links)}};
+}
+
+std::string names_of(const Json& groups) {
+  std::vector<std::string> names;
+  for (std::size_t n = 0; n < std::min(groups.size(), most_groups_named); ++n)
+    names.push_back(fmt::format("{}", fmt::join(groups[n].get<std::vector<int>>(), " ")));
+  if (groups.size() > names.size()) names.push_back(fmt::format("{} more groups", groups.size() - names.size()));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string table_of(const Json& links, int width) { return links.empty() ? "" : "\n" + link_table(links, width); }
+
+}  // namespace
+
+Json exchange_report(const parallel::RankPlan& plan, Json links) {
+  Json report = report_of(plan, Axis::tensor, plan.exchanges, std::move(links));
+  if (!report.is_null()) report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
+  return report;
+}
+
+Json reduction_report(const parallel::RankPlan& plan, Json links) {
+  return report_of(plan, Axis::data, plan.reductions, std::move(links));
+}
+
+std::string exchange_text(const Json& report, int width) {
+  if (report.is_null()) return "";
+  return fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}\nbraids: {}: {}", names_of(report["groups"]),
+                     report["by"] == "links" ? "links" : "the library", report["reason"].get<std::string>(),
+                     report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>()) +
+         table_of(report["links"], width);
+}
+
+std::string reduction_text(const Json& report, int width) {
+  if (report.is_null() || report["by"] != "links") return "";
+  return fmt::format("gradients of data-parallel ranks {} are reduced by links: {}", names_of(report["groups"]),
+                     report["reason"].get<std::string>()) +
+         table_of(report["links"], width);
+}
+
+}  // namespace plait::train
