@@ -62,11 +62,13 @@ class Transformer {
   // each rank or all of them added up, and residual.sum is not read.
   void add_and_norm(StreamRef stream, const std::vector<View>& sum, const Residual& residual, const Norm& norm) const;
 
-  // input_gradient = residual_gradient + the gradient through the norm, whose output's gradient is out_gradient.
+  // input_gradient = residual_gradient + the gradient through the norm. That of its output is out_gradient, or its parts: one
+  // for each rank or all of them added up.
   struct NormBackward {
     Norm forward;
     const SegmentParameters* weight_gradients = nullptr;
-    View out_gradient, residual_gradient;  // the latter of the segment's output; none for the head
+    std::vector<View> out_gradient;
+    View residual_gradient;  // of the segment's output; none for the head
     View input_gradient;
     View workspace;           // as ops::NormBackward
     bool accumulate = false;  // false in the first micro-batch of a step: overwrites the weight gradients

@@ -5,10 +5,18 @@
 
 namespace plait::ops {
 
+namespace {
+
+void check_count(const ArgumentCheck& check, const char* name, const std::vector<View>& addends) {
+  check.that(!addends.empty() && std::ssize(addends) <= most_norm_addends, name,
+             ("1 to " + std::to_string(most_norm_addends) + " tensors").c_str(), std::to_string(addends.size()));
+}
+
+}  // namespace
+
 void norm_forward(StreamRef stream, const NormForward& args) {
   const ArgumentCheck check("norm_forward", stream);
-  check.that(!args.x.empty() && std::ssize(args.x) <= most_norm_addends, "x",
-             ("1 to " + std::to_string(most_norm_addends) + " tensors").c_str(), std::to_string(args.x.size()));
+  check_count(check, "x", args.x);
   check.compute_tensor("x", args.x.front(), 2);
   const DType dtype = args.x.front().dtype;
   const std::int64_t rows = args.x.front().shape[0], dim = args.x.front().shape[1];
@@ -45,10 +53,13 @@ void norm_backward(StreamRef stream, OpContext& context, const NormBackward& arg
   const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
   check.tensor("gamma", args.gamma, dtype, {dim});
   check.tensor("rstd", args.rstd, statistics_type(dtype), {rows});
-  check.tensor("dy", args.dy, dtype, {rows, dim});
+  check_count(check, "dy", args.dy);
   check.optional_tensor("dresidual", args.dresidual, dtype, {rows, dim});
   check.tensor("dx", args.dx, dtype, {rows, dim});
-  check.distinct("dx", args.dx, "dy", args.dy);
+  for (const View& addend : args.dy) {
+    check.tensor("dy", addend, dtype, {rows, dim});
+    check.distinct("dx", args.dx, "dy", addend);
+  }
   check.gradient("dgamma", args.dgamma, dtype, {dim});
   if (args.kind == NormKind::layer_norm) {
     check.tensor("mean", args.mean, statistics_type(dtype), {rows});

@@ -35,12 +35,15 @@ void norm_forward(StreamRef stream, const NormForward& args);
 
 // dx[rows, dim] = dresidual[rows, dim] + gradient through the norm;  dgamma, dbeta (+)= their gradients.
 //   x: what was normalised (the residual if there was one). dresidual: optional gradient arriving past the norm (the residual
-//   branch); may alias dx. dy may not alias dx.
-//   accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
+//   branch); may alias dx.
+//   dy: the gradient of y, or 1 to most_norm_addends parts of it, added in this order in float (double for f64) and rounded to
+//   T once. None may alias dx. accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
 //   workspace: scratch instead of the context's, for a stream that the context does not serve; norm_workspace_bytes(dim).
 struct NormBackward {
   NormKind kind = NormKind::layer_norm;
-  View x, gamma, mean, rstd, dy, dresidual;
+  View x, gamma, mean, rstd;
+  std::vector<View> dy;
+  View dresidual;
   View dx, dgamma, dbeta;
   bool accumulate = false;
   View workspace = {};

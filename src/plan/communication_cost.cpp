@@ -112,7 +112,7 @@ CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind
   const double part = bytes / ranks;
   double moved = 0, launches = 0;
   if (kind != Collective::all_gather) moved += (ranks + 1) * part, launches += 1;
-  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part, launches += ranks - 1;
+  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part, launches += 1;
   const double device = moved / machine_.profile.memory_bytes_per_s;
   return {.seconds = device + launches * machine_.profile.kernel_seconds, .device = device};
 }

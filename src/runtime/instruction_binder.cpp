@@ -175,11 +175,10 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
   return always([this, s, call] { transformer_.backward_weight(s, context_, call->args); });
 }
 
-std::pair<std::function<void()>, View> InstructionBinder::sum(View product, StreamRef s) const {
-  const View own = buffers_.own_rows(product);
+std::function<void()> InstructionBinder::sum(View product, StreamRef s) const {
   comm::Communicator& group = groups_.of(parallel::groups::tensor);
-  if (plan_.sizes.split.sequence_parallel) return {[&group, s, product, own] { group.reduce_scatter(s, product, own); }, own};
-  return {[&group, s, product] { group.all_reduce(s, product); }, own};
+  if (!plan_.sizes.split.sequence_parallel) return [&group, s, product] { group.all_reduce(s, product); };
+  return [&group, s, product, own = buffers_.own_rows(product)] { group.reduce_scatter(s, product, own); };
 }
 
 std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
@@ -212,12 +211,12 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
       group.release_addends(s);
     };
   } else if (i.exchange.sum && i.exchange.norm) {
-    compute = [this, s, reduce = sum(buffers_.product(i.lane), s).first, residual, norm] {
+    compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual, norm] {
       reduce();
       transformer_.add_and_norm(s, {residual.sum}, residual, norm);
     };
   } else if (i.exchange.sum) {
-    compute = [this, s, reduce = sum(buffers_.product(i.lane), s).first, residual] {
+    compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual] {
       reduce();
       transformer_.add_residual(s, residual);
     };
@@ -234,7 +233,6 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
 Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
   if (!i.exchange.norm) return always(gather(buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
   const View product = buffers_.norm_gradient(i.lane);
-  const auto [reduce, summed] = i.exchange.sum ? sum(product, s) : std::pair<std::function<void()>, View>{nothing, product};
   const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
   const model::Transformer::NormBackward args{
       .forward = {.segment = i.segment,
@@ -242,13 +240,23 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
                   .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
                   .norm = buffers_.own_norm(i)},
       .weight_gradients = weight_gradients(i.segment),
-      .out_gradient = summed,
+      .out_gradient = {i.exchange.sum ? buffers_.own_rows(product) : product},
       .residual_gradient =
           has_output(program.kind(i.segment)) ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
       .input_gradient = buffers_.own_rows(input_gradient),
       .workspace = buffers_.exchange_workspace,
       .accumulate = i.accumulate};
   const std::function<void()> bring = i.exchange.gather ? gather(buffers_.whole(input_gradient), s) : nothing;
+  if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
+    return always([this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
+      model::Transformer::NormBackward in_parts = args;
+      in_parts.out_gradient = group.reduce_scatter_addends(s, product, args.out_gradient.front());
+      transformer_.norm_backward(s, context_, in_parts);
+      group.release_addends(s);
+      bring();
+    });
+  }
+  const std::function<void()> reduce = i.exchange.sum ? sum(product, s) : nothing;
   return always([this, s, reduce, args, bring] {
     reduce();
     transformer_.norm_backward(s, context_, args);

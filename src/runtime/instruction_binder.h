@@ -50,8 +50,8 @@ class InstructionBinder {
   Issue forward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue loss(const Program& program, const Instruction& i, StreamRef s) const;
   Issue backward(const Program& program, const Instruction& i, StreamRef s) const;
-  // Over the tensor group. `product` becomes this rank's part of the sum, which is in the rows that are returned.
-  std::pair<std::function<void()>, View> sum(View product, StreamRef s) const;
+  // Over the tensor group: this rank's rows of `product` become those of the sum.
+  std::function<void()> sum(View product, StreamRef s) const;
   std::function<void()> gather(View whole, StreamRef s) const;
   Issue exchange_forward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue exchange_backward(const Program& program, const Instruction& i, StreamRef s) const;

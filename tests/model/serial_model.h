@@ -120,7 +120,7 @@ class SerialModel {
         transformer_->norm_backward(stream_, *context_,
                                     {.forward = norm(segment),
                                      .weight_gradients = args.weight_gradients,
-                                     .out_gradient = norm_gradient_,
+                                     .out_gradient = {norm_gradient_},
                                      .residual_gradient = gradients_of_blocks_[at].output,
                                      .input_gradient = residual_[static_cast<std::size_t>(segment % 2)],
                                      .workspace = {},

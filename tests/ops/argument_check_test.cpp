@@ -114,10 +114,14 @@ TEST_F(ArgumentCheckTest, Norm) {
   backward.x = f32({4, 6});
   backward.gamma = f32({6});
   backward.rstd = f32({4});
-  backward.dy = backward.dx = f32({4, 6});
+  backward.dx = f32({4, 6});
   backward.dgamma = f32({6});
-  expect_refused("norm_backward: argument 'dx' must be other memory than 'dy'",
-                 [&] { norm_backward(stream(), context(), backward); });
+  const auto run = [&] { norm_backward(stream(), context(), backward); };
+  expect_refused("norm_backward: argument 'dy' must be 1 to 73 tensors", run);
+  backward.dy = {f32({4, 6}), f32({4, 5})};
+  expect_refused("norm_backward: argument 'dy' must be f32 [4, 6], got f32 [4, 5]", run);
+  backward.dy.back() = backward.dx;
+  expect_refused("norm_backward: argument 'dx' must be other memory than 'dy'", run);
 }
 
 TEST_F(ArgumentCheckTest, QkNorm) {

@@ -140,7 +140,7 @@ TEST_F(GpuContextTest, NormOfLongRows) {
                             .gamma = forward.gamma,
                             .mean = forward.mean,
                             .rstd = forward.rstd,
-                            .dy = device.put(in.at("dy"), dtype),
+                            .dy = {device.put(in.at("dy"), dtype)},
                             .dresidual = device.put(in.at("dresidual"), dtype),
                             .dx = device.poisoned({rows, dim}, dtype),
                             .dgamma = device.poisoned({dim}, gradient),

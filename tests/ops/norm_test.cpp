@@ -11,21 +11,24 @@ struct NormShape {
   bool beta = false;
   int more = 0;  // addends beside x; with two or more a bias too
   bool dresidual = false, accumulate = false;
+  int dy_parts = 1;
   bool bias() const { return more > 1; }
   std::string name() const {
     return std::string(kind == NormKind::layer_norm ? "layer" : "rms") + "_rows" + std::to_string(rows) + "_dim" +
            std::to_string(dim) + (beta ? "_beta" : "") + (more > 0 ? "_more" + std::to_string(more) : "") +
-           (dresidual ? "_dresidual" : "") + (accumulate ? "_accumulate" : "");
+           (dresidual ? "_dresidual" : "") + (accumulate ? "_accumulate" : "") +
+           (dy_parts > 1 ? "_parts" + std::to_string(dy_parts) : "");
   }
 };
 
 std::string addend(int k) { return "addend" + std::to_string(k); }
+std::string part(int k) { return k == 0 ? "dy" : "dy_part" + std::to_string(k); }
 
 Tensors norm_inputs(const NormShape& s) {
   Tensors in;
   in["x"] = random_tensor({s.rows, s.dim}, "x", 1.5, 0.3);
   in["gamma"] = random_tensor({s.dim}, "gamma", 0.5, 1.0);
-  in["dy"] = random_tensor({s.rows, s.dim}, "dy");
+  for (int k = 0; k < s.dy_parts; ++k) in[part(k)] = random_tensor({s.rows, s.dim}, part(k).c_str());
   if (s.beta) in["beta"] = random_tensor({s.dim}, "beta");
   for (int k = 0; k < s.more; ++k) in[addend(k)] = random_tensor({s.rows, s.dim}, addend(k).c_str());
   if (s.bias()) in["bias"] = random_tensor({s.dim}, "bias");
@@ -65,7 +68,7 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   backward.gamma = forward.gamma;
   backward.mean = forward.mean;
   backward.rstd = forward.rstd;
-  backward.dy = device.put(in.at("dy"), dtype);
+  for (int k = 0; k < s.dy_parts; ++k) backward.dy.push_back(device.put(in.at(part(k)), dtype));
   if (s.dresidual) backward.dresidual = device.put(in.at("dresidual"), dtype);
   backward.dx = s.dresidual ? backward.dresidual : device.poisoned({s.rows, s.dim}, dtype);
   backward.dgamma = s.accumulate ? device.put(in.at("present_dgamma"), p.gradient) : device.poisoned({s.dim}, p.gradient);
@@ -99,6 +102,26 @@ TEST_P(NormTest, GivesTheSameBitsOnEveryRun) {
   expect_same_bits(first.backward, second.backward);
 }
 
+// As a sum that was taken before and rounded, in the order of the parts.
+TEST_P(NormTest, PartsOfAGradientGiveTheBitsOfTheirSum) {
+  NormShape s = shape();
+  if (s.dy_parts == 1) s.dy_parts = 3;
+  Tensors in = rounded(norm_inputs(s), precision().compute);
+  const Tensors parts = run_norm(precision(), s, in).backward;
+  const auto add = [&](auto zero) {
+    Tensor sum = in.at("dy");
+    for (std::size_t i = 0; i < sum.values.size(); ++i) {
+      auto value = zero;
+      for (int k = 0; k < s.dy_parts; ++k) value += static_cast<decltype(zero)>(in.at(part(k)).values[i]);
+      sum.values[i] = static_cast<double>(value);
+    }
+    return sum;
+  };
+  in["dy"] = precision().compute == DType::f64 ? add(0.0) : add(0.0f);
+  s.dy_parts = 1;
+  expect_same_bits(parts, run_norm(precision(), s, rounded(in, precision().compute)).backward);
+}
+
 constexpr NormKind layer = NormKind::layer_norm, rms = NormKind::rms_norm;
 
 INSTANTIATE_TEST_SUITE_P(Host, NormTest,
@@ -108,20 +131,25 @@ INSTANTIATE_TEST_SUITE_P(Host, NormTest,
                                                                                 {layer, 6, 40, true, 4},
                                                                                 {rms, 5, 17, false, 9},
                                                                                 {rms, 65, 48, false, 1, true, true},
+                                                                                {layer, 9, 24, true, 0, true, true, 4},
                                                                                 {rms, 3, 7}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, NormTest,
-                         testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{layer, 400, 776, true},
-                                                                               {layer, 600, 1000, true, 1, true, true},
-                                                                               {layer, 200, 1600, false, 1},
-                                                                               {layer, 512, 2560, true, 4},
-                                                                               {layer, 33, 1001, true, 3},
-                                                                               {rms, 1024, 2560, false, 2},
-                                                                               {rms, 64, 4096, false, most_norm_addends - 1},
-                                                                               {layer, 37, 8, true, 1, true},
-                                                                               {rms, 400, 1000, false, 1, true, true},
-                                                                               {rms, 1025, 896, false, false, true},
-                                                                               {rms, 8, 8192}})),
+                         testing::ValuesIn(cases<NormShape>(gpu_precisions(),
+                                                            {{layer, 400, 776, true},
+                                                             {layer, 600, 1000, true, 1, true, true},
+                                                             {layer, 200, 1600, false, 1},
+                                                             {layer, 512, 2560, true, 4, true, true, 2},
+                                                             {layer, 1024, 2560, true, 0, true, false, 4},
+                                                             {rms, 33, 1001, false, 0, false, true, 5},
+                                                             {rms, 64, 4096, false, 0, true, false, most_norm_addends},
+                                                             {layer, 33, 1001, true, 3},
+                                                             {rms, 1024, 2560, false, 2},
+                                                             {rms, 64, 4096, false, most_norm_addends - 1},
+                                                             {layer, 37, 8, true, 1, true},
+                                                             {rms, 400, 1000, false, 1, true, true},
+                                                             {rms, 1025, 896, false, false, true},
+                                                             {rms, 8, 8192}})),
                          case_name);
 
 TEST(NormGradientTest, MatchesCentralDifferences) {

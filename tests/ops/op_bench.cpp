@@ -259,7 +259,7 @@ void time_model(Bench& bench, const Model& m) {
                       .gamma = bench.bf16({h}),
                       .mean = {},
                       .rstd = bench.f32({rows}),
-                      .dy = bench.bf16({rows, h}),
+                      .dy = {bench.bf16({rows, h})},
                       .dresidual = bench.bf16({rows, h}),
                       .dx = bench.bf16({rows, h}),
                       .dgamma = bench.f32({h}),

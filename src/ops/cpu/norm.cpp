@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/math.h"
@@ -56,9 +57,18 @@ void backward(const NormBackward& args) {
   const T* gamma = args.gamma.as<T>();
   const double n = static_cast<double>(dim);
   ColumnSums<A> gamma_sums(dim), beta_sums(args.dbeta ? dim : 0);
+  std::vector<T> summed(args.dy.size() > 1 ? static_cast<std::size_t>(dim) : 0);
   for (std::int64_t row = 0; row < rows; ++row) {
     const T* x = args.x.as<T>() + row * dim;
-    const T* dy = args.dy.as<T>() + row * dim;
+    const T* dy = args.dy.front().as<T>() + row * dim;
+    if (!summed.empty()) {
+      for (std::int64_t i = 0; i < dim; ++i) {
+        A sum = load(dy[i]);
+        for (std::size_t k = 1; k < args.dy.size(); ++k) sum += load(args.dy[k].as<T>()[row * dim + i]);
+        summed[static_cast<std::size_t>(i)] = store<T>(sum);
+      }
+      dy = summed.data();
+    }
     const A shift = centred ? args.mean.as<A>()[row] : A(0), scale = args.rstd.as<A>()[row];
     const auto normalised = [=](std::int64_t i) { return (load(x[i]) - shift) * scale; };
     const auto dnormalised = [=](std::int64_t i) { return load(dy[i]) * load(gamma[i]); };

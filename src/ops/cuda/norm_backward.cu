@@ -13,8 +13,8 @@ namespace {
 
 template <typename T>
 struct BackwardPointers {
-  const T *x, *gamma, *dy, *dresidual;  // dresidual may be null
-  const float *mean, *rstd;             // mean null for RMSNorm
+  const T *x, *gamma, *dresidual;  // dresidual may be null
+  const float *mean, *rstd;        // mean null for RMSNorm
   T* dx;
   float *dgamma, *dbeta;  // partial sums [gridDim.x, dim]; dbeta may be null
 };
@@ -52,10 +52,48 @@ __device__ void copy_async(Pack<T, Width>& to, const T* from) {
   }
 }
 
+// The gradient of y.
+template <typename T>
+struct WholeGradient {
+  const T* dy;
+  template <int Width>
+  __device__ void fetch(Pack<T, Width>& to, std::int64_t at) const {
+    copy_async<T, Width>(to, dy + at);
+  }
+  __device__ float value(std::int64_t at) const { return to_float(dy[at]); }
+};
+
+// The same in parts: their sum, rounded to T. Read and added at once, which is as long as a memory access for a group of rows,
+// and there are few groups of those rows that a tensor-parallel rank owns.
+template <typename T>
+struct GradientInParts {
+  const T* dy[most_norm_addends];
+  int count;
+  template <int Width>
+  __device__ void fetch(Pack<T, Width>& to, std::int64_t at) const {
+    float sum[Width];
+    load<Width>(dy[0] + at, sum);
+#pragma unroll 4
+    for (int k = 1; k < count; ++k) {
+      float more[Width];
+      load<Width>(dy[k] + at, more);
+#pragma unroll
+      for (int i = 0; i < Width; ++i) sum[i] += more[i];
+    }
+    to = make_pack<T>(sum);
+  }
+  __device__ float value(std::int64_t at) const {
+    float sum = to_float(dy[0][at]);
+    for (int k = 1; k < count; ++k) sum += to_float(dy[k][at]);
+    return to_float(from_float<T>(sum));
+  }
+};
+
 // A thread owns Width columns for all rows of its block, so dgamma and dbeta stay in registers until the end; needs
 // dim <= blockDim.x * Width. Blocks stride over groups of rows, and copy the next group while they compute one.
-template <typename T, int Width, bool Centred>
-__global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPointers<T> p, std::int64_t rows, int dim) {
+template <typename T, int Width, bool Centred, typename Gradient>
+__global__ void __launch_bounds__(1024)
+    column_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   __shared__ float4 exchange[2][most_warps];  // Σ dy gamma of both rows, then Σ dy gamma x̂ of both
   const Slots<T, Width> slots{reinterpret_cast<Pack<T, Width>*>(shared_bytes)};
@@ -75,7 +113,7 @@ __global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPoin
         if (first + r < rows) {
           const std::int64_t offset = (first + r) * dim + column;
           copy_async<T, Width>(slots.at(stage, 0, r), p.x + offset);
-          copy_async<T, Width>(slots.at(stage, 1, r), p.dy + offset);
+          gradient.template fetch<Width>(slots.at(stage, 1, r), offset);
           if (p.dresidual) copy_async<T, Width>(slots.at(stage, 2, r), p.dresidual + offset);
         }
       }
@@ -164,8 +202,9 @@ __global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPoin
 }
 
 // Rows of any length: a block strides over rows and keeps its partial sums in the workspace, where only it writes.
-template <typename T, bool Centred>
-__global__ void __launch_bounds__(1024) long_norm_backward_kernel(BackwardPointers<T> p, std::int64_t rows, int dim) {
+template <typename T, bool Centred, typename Gradient>
+__global__ void __launch_bounds__(1024)
+    long_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
   __shared__ float shared[most_warps];
   float* dgamma = p.dgamma + static_cast<std::int64_t>(blockIdx.x) * dim;
   float* dbeta = p.dbeta ? p.dbeta + static_cast<std::int64_t>(blockIdx.x) * dim : nullptr;
@@ -175,7 +214,7 @@ __global__ void __launch_bounds__(1024) long_norm_backward_kernel(BackwardPointe
     const float mean = Centred ? p.mean[row] : 0.0f, rstd = p.rstd[row];
     float sum_d = 0.0f, sum_dx = 0.0f;
     for (int i = static_cast<int>(threadIdx.x); i < dim; i += static_cast<int>(blockDim.x)) {
-      const float d = to_float(p.dy[offset + i]), normalised = (to_float(p.x[offset + i]) - mean) * rstd;
+      const float d = gradient.value(offset + i), normalised = (to_float(p.x[offset + i]) - mean) * rstd;
       dgamma[i] = (is_first ? 0.0f : dgamma[i]) + d * normalised;
       if (dbeta) dbeta[i] = (is_first ? 0.0f : dbeta[i]) + d;
       sum_d += d * to_float(p.gamma[i]);
@@ -185,23 +224,24 @@ __global__ void __launch_bounds__(1024) long_norm_backward_kernel(BackwardPointe
     const float mean_dx = block_sum(sum_dx, shared) / static_cast<float>(dim);
     for (int i = static_cast<int>(threadIdx.x); i < dim; i += static_cast<int>(blockDim.x)) {
       const float normalised = (to_float(p.x[offset + i]) - mean) * rstd;
-      const float gradient = rstd * (to_float(p.dy[offset + i]) * to_float(p.gamma[i]) - mean_d - normalised * mean_dx);
-      p.dx[offset + i] = from_float<T>((p.dresidual ? to_float(p.dresidual[offset + i]) : 0.0f) + gradient);
+      const float through = rstd * (gradient.value(offset + i) * to_float(p.gamma[i]) - mean_d - normalised * mean_dx);
+      p.dx[offset + i] = from_float<T>((p.dresidual ? to_float(p.dresidual[offset + i]) : 0.0f) + through);
     }
   }
 }
 
-template <typename T, bool Centred>
-void launch_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
+template <typename T, bool Centred, typename Gradient>
+void launch_backward(StreamRef stream, OpContext& context, const NormBackward& args, const Gradient& gradient) {
   const std::int64_t rows = args.x.shape[0];
   const int dim = static_cast<int>(args.x.shape[1]);
   const View workspace = args.workspace ? args.workspace : context.workspace();
-  BackwardPointers<T> pointers{
-      device_pointer<T>(args.x),         device_pointer<T>(args.gamma),    device_pointer<T>(args.dy),
-      device_pointer<T>(args.dresidual), device_pointer<float>(args.mean), device_pointer<float>(args.rstd),
-      device_pointer<T>(args.dx),        device_pointer<float>(workspace), nullptr};
-  const bool vectorised =
-      dim % pack_width<T> == 0 && aligned_16({args.x.data, args.gamma.data, args.dy.data, args.dresidual.data, args.dx.data});
+  BackwardPointers<T> pointers{device_pointer<T>(args.x),         device_pointer<T>(args.gamma),
+                               device_pointer<T>(args.dresidual), device_pointer<float>(args.mean),
+                               device_pointer<float>(args.rstd),  device_pointer<T>(args.dx),
+                               device_pointer<float>(workspace),  nullptr};
+  const bool vectorised = dim % pack_width<T> == 0 &&
+                          aligned_16({args.x.data, args.gamma.data, args.dresidual.data, args.dx.data}) &&
+                          std::all_of(args.dy.begin(), args.dy.end(), [](const View& dy) { return aligned_16({dy.data}); });
   const std::int64_t most_parts = static_cast<std::int64_t>(workspace.bytes() / (2 * sizeof(float))) / dim;
   require(most_parts >= 1, "norm_backward: the workspace is smaller than two rows");
 
@@ -214,7 +254,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(
-        pointers, rows, dim);
+        pointers, gradient, rows, dim);
     check_launch();
     finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };
@@ -225,10 +265,11 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
       const std::int64_t shared_bytes = threads * stages * 3 * group_rows * static_cast<std::int64_t>(sizeof(T)) * width;
       constexpr std::int64_t exchange_bytes = sizeof(float4) * 2 * most_warps;
       if (shared_bytes + exchange_bytes <= most_shared_bytes(stream.device())) {
-        return launch(column_norm_backward_kernel<T, width, Centred>, threads, shared_bytes, ceil_div(rows, group_rows));
+        return launch(column_norm_backward_kernel<T, width, Centred, Gradient>, threads, shared_bytes,
+                      ceil_div(rows, group_rows));
       }
     }
-    launch(long_norm_backward_kernel<T, Centred>, 1024, 0, rows);
+    launch(long_norm_backward_kernel<T, Centred, Gradient>, 1024, 0, rows);
   });
 }
 
@@ -237,11 +278,18 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
   with_type(args.x.dtype, [&](auto t) {
     using T = decltype(t);
-    if (args.kind == NormKind::layer_norm) {
-      launch_backward<T, true>(stream, context, args);
-    } else {
-      launch_backward<T, false>(stream, context, args);
-    }
+    const auto launch = [&](const auto& gradient) {
+      if (args.kind == NormKind::layer_norm) {
+        launch_backward<T, true>(stream, context, args, gradient);
+      } else {
+        launch_backward<T, false>(stream, context, args, gradient);
+      }
+    };
+    if (args.dy.size() == 1) return launch(WholeGradient<T>{device_pointer<T>(args.dy.front())});
+    GradientInParts<T> parts{};
+    parts.count = static_cast<int>(args.dy.size());
+    for (std::size_t k = 0; k < args.dy.size(); ++k) parts.dy[k] = device_pointer<T>(args.dy[k]);
+    launch(parts);
   });
 }
 
