@@ -173,10 +173,15 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   work.forward.kernels += swiglu ? 1 : 0;
   work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, 1);
   work.backward_input.kernels += swiglu ? 1 : 0;
-  PassWork cheap{.memory_bytes = s.traffic(s.rows, up + ffn, 1), .kernels = 1};
+  // SwiGLU's backward, which reads what it needs for that anyway, writes its product again.
+  PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : up + ffn, 1), .kernels = swiglu ? 0 : 1};
   cheap += s.scaled_operand(s.hidden, 1);
   cheap += s.scaled_operand(ffn, 1);
   add_recompute(work, s, recompute, ffn, cheap);
+  if (recompute == Recompute::full && swiglu) {
+    work.backward_input.memory_bytes -= s.traffic(s.rows, up, 1);
+    work.backward_input.kernels -= 1;
+  }
   return work;
 }
 

@@ -135,14 +135,6 @@ void Transformer::find_scale(StreamRef stream, View operand, const ops::Quantize
   if (sizes_.fp8) ops::find_scale(stream, operand, of.scale);
 }
 
-void Transformer::activation_function(StreamRef stream, View up, View act) const {
-  if (local_.mlp == Mlp::swiglu) {
-    ops::swiglu_forward(stream, up, act);
-  } else {
-    ops::gelu_forward(stream, up, act);
-  }
-}
-
 void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                                   SegmentActivations& a) const {
   if (local_.qk_norm) {
@@ -183,7 +175,6 @@ void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const Se
                               .pre_activation = gelu ? a.up : View(),
                               .epilogue = gelu ? ops::Epilogue::gelu : ops::Epilogue::none};
   product(stream, context, up, operand, up8);
-  if (!gelu) activation_function(stream, a.up, a.act);
 }
 
 void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forward& args) const {
@@ -223,6 +214,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
       if (args.part != PassPart::last) {
         find_scale(stream, args.norm_out, first_operand);
         forward_up(stream, context, w, args.quantized.up, args.norm_out, first_operand, a);
+        if (local_.mlp == Mlp::swiglu) ops::swiglu_forward(stream, a.up, a.act);
         find_scale(stream, a.act, last_operand);
       }
       if (args.part != PassPart::first) back_to_stream(a.act, w.down_weight, args.quantized.down);
@@ -272,15 +264,15 @@ void Transformer::loss(StreamRef stream, const Loss& args) const {
 void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const {
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
-  const bool mlp = local_.kind(args.segment) == SegmentKind::mlp;
+  const bool mlp = local_.kind(args.segment) == SegmentKind::mlp, swiglu = mlp && local_.mlp == Mlp::swiglu;
   switch (sizes_.recompute) {
     case Recompute::none: return;
     case Recompute::selective:
       keep_operand(stream, args.norm_out, first(a));
-      if (mlp) {
-        activation_function(stream, a.up, a.act);
+      if (mlp && !swiglu) {
+        ops::gelu_forward(stream, a.up, a.act);
         keep_operand(stream, a.act, last(a));
-      } else if (local_.qk_norm) {
+      } else if (!mlp && local_.qk_norm) {
         attention_input(stream, attention_shape(sizes_, args.segment), w, args.batch.starts, a);
       }
       return;
@@ -290,7 +282,7 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
       } else {
         forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first(a), args.batch.starts, a);
       }
-      keep_operand(stream, mlp ? a.act : a.attention_out, last(a));
+      if (!swiglu) keep_operand(stream, mlp ? a.act : a.attention_out, last(a));
       return;
   }
 }
@@ -305,7 +297,9 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
         .dy = g.output, .w = w.down_weight, .pre_activation = gelu ? a.up : View(), .dx = gelu ? g.up : g.act};
     find_scale(stream, g.output, first(g));
     product(stream, context, down, first(g), args.quantized.down);
-    if (!gelu) ops::swiglu_backward(stream, a.up, g.act, g.up);
+    const bool again = !gelu && sizes_.recompute != Recompute::none;
+    if (!gelu) ops::swiglu_backward(stream, a.up, g.act, g.up, again ? a.act : View());
+    if (again) keep_operand(stream, a.act, last(a));
     find_scale(stream, g.up, last(g));
   }
   if (args.part == PassPart::first) return;

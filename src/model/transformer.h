@@ -139,11 +139,10 @@ class Transformer {
   ops::Quantized quantize(StreamRef stream, View x, ops::Quantized operand) const;   // `values` into the workspace
   void keep_operand(StreamRef stream, View x, const ops::Quantized& operand) const;  // the transposed form alone
   void find_scale(StreamRef stream, View operand, const ops::Quantized& of) const;   // nothing without FP8
-  void activation_function(StreamRef stream, View up, View act) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
-  // An attention segment up to its last product, and an MLP segment up to that.
+  // An attention segment up to its last product, and an MLP's first one, with GELU if it has that.
   void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
                          const ops::Quantized& qkv8, View norm_out, const ops::Quantized& operand, View starts,
                          SegmentActivations& a) const;
@@ -152,7 +151,8 @@ class Transformer {
   void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;
-  // Brings back what Recompute dropped of an attention or MLP segment, apart from its norm.
+  // Brings back what Recompute dropped of an attention or MLP segment, apart from its norm and from SwiGLU's product, which
+  // its backward makes.
   void recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const;
 
   SegmentSizes sizes_;

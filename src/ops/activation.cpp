@@ -38,17 +38,20 @@ void swiglu_forward(StreamRef stream, View gate_up, View y) {
   cpu::swiglu_forward(stream, gate_up, y);
 }
 
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up) {
+void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y) {
   const ArgumentCheck check("swiglu_backward", stream);
   check.compute_tensor("gate_up", gate_up, 2);
   check.that(gate_up.shape[1] % 2 == 0, "gate_up", "of an even number of columns", describe(gate_up));
   check.tensor("dy", dy, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   check.tensor("dgate_up", dgate_up, gate_up.dtype, gate_up.shape);
   check.distinct("dgate_up", dgate_up, "dy", dy);
+  check.optional_tensor("y", y, dy.dtype, dy.shape);
+  check.distinct("y", y, "gate_up", gate_up);
+  check.distinct("y", y, "dgate_up", dgate_up);
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::swiglu_backward(stream, gate_up, dy, dgate_up);
+    if (check.on_cuda()) return cuda::swiglu_backward(stream, gate_up, dy, dgate_up, y);
   }
-  cpu::swiglu_backward(stream, gate_up, dy, dgate_up);
+  cpu::swiglu_backward(stream, gate_up, dy, dgate_up, y);
 }
 
 }  // namespace plait::ops

@@ -1,5 +1,5 @@
 // GELU (tanh approximation, Hendrycks & Gimpel 2016) and SwiGLU (Shazeer 2020) as separate passes. Linear layers fuse GELU
-// in their epilogues; the separate forward serves activation recompute.
+// in their epilogues; its separate forward serves activation recompute.
 #pragma once
 
 #include "core/stream.h"
@@ -14,7 +14,8 @@ void gelu_backward(StreamRef stream, View x, View dy, View dx);
 
 // gate_up[rows, 2 * dim] holds gate in columns [0, dim) and up in [dim, 2 dim).  y[rows, dim] = silu(gate) * up
 void swiglu_forward(StreamRef stream, View gate_up, View y);
-// dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up.
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up);
+// dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up. `y`, if given, receives what forward wrote, with the
+// same bits: for who did not keep it. It may alias dy.
+void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y = {});
 
 }  // namespace plait::ops

@@ -26,11 +26,13 @@ Tensors run_activations(DeviceKind kind, DType dtype, const ActivationShape& s, 
   gelu_forward(device.stream(), x, y);
   gelu_backward(device.stream(), x, in_place ? dx : dy, dx);
   swiglu_forward(device.stream(), gate_up, gated);
-  swiglu_backward(device.stream(), gate_up, dy, dgate_up);
+  const View again = in_place ? dy : device.poisoned({s.rows, s.dim}, dtype);
+  swiglu_backward(device.stream(), gate_up, dy, dgate_up, again);
   if (in_place) gelu_forward(device.stream(), x, x);
   return {{"gelu", device.get(in_place ? x : y)},
           {"dgelu", device.get(dx)},
           {"swiglu", device.get(gated)},
+          {"swiglu again", device.get(again)},
           {"dswiglu", device.get(dgate_up)}};
 }
 
@@ -46,6 +48,17 @@ TEST_P(ActivationTest, InPlaceGivesTheSameBits) {
   const Tensors in = rounded(activation_inputs(shape()), precision().compute);
   expect_same_bits(run_activations(precision().device, precision().compute, shape(), in),
                    run_activations(precision().device, precision().compute, shape(), in, true));
+}
+
+TEST_P(ActivationTest, BackwardGivesWhatForwardWroteIfAsked) {
+  const Tensors in = rounded(activation_inputs(shape()), precision().compute);
+  const Tensors got = run_activations(precision().device, precision().compute, shape(), in);
+  expect_same_bits({{"swiglu", got.at("swiglu again")}}, {{"swiglu", got.at("swiglu")}});
+  OpDevice device(precision().device);
+  const View dgate_up = device.poisoned({shape().rows, 2 * shape().dim}, precision().compute);
+  swiglu_backward(device.stream(), device.put(in.at("gate_up"), precision().compute),
+                  device.put(in.at("dy"), precision().compute), dgate_up);
+  expect_same_bits({{"dswiglu", device.get(dgate_up)}}, {{"dswiglu", got.at("dswiglu")}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, ActivationTest,

@@ -42,7 +42,7 @@ void swiglu_forward(StreamRef stream, View gate_up, View y) {
   });
 }
 
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up) {
+void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y) {
   stream.enqueue_host([=] {
     with_type(dy.dtype, [&]<typename T>(std::type_identity<T>) {
       const std::int64_t rows = dy.shape[0], dim = dy.shape[1];
@@ -52,11 +52,13 @@ void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up) {
         const T* from = dy.as<T>() + row * dim;
         T* dgate = dgate_up.as<T>() + row * 2 * dim;
         T* dup = dgate + dim;
+        T* again = y ? y.as<T>() + row * dim : nullptr;
         for (std::int64_t i = 0; i < dim; ++i) {
           const auto g = load(gate[i]), u = load(up[i]), d = load(from[i]);
           const auto s = sigmoid(g);
           dgate[i] = store<T>(d * u * s * (1 + g * (1 - s)));
           dup[i] = store<T>(d * g * s);
+          if (again) again[i] = store<T>(g * s * u);
         }
       }
     });

@@ -57,7 +57,7 @@ struct SwigluForward {
 template <typename T>
 struct SwigluBackward {
   const T *gate_up, *dy;
-  T* dgate_up;
+  T *dgate_up, *y;  // y may be null
   std::uint32_t dim;
   template <int Width>
   __device__ void run(std::int64_t first) const {
@@ -69,11 +69,13 @@ struct SwigluBackward {
     load<Width>(dy + first, d);
 #pragma unroll
     for (int i = 0; i < Width; ++i) {
-      const float s = sigmoid(g[i]);
+      const float s = sigmoid(g[i]), again = g[i] * s * u[i];
       const float du = d[i] * g[i] * s;
       g[i] = d[i] * u[i] * s * (1.0f + g[i] * (1.0f - s));
       u[i] = du;
+      d[i] = again;
     }
+    if (y) store<Width>(y + first, d);
     store<Width>(dgate_up + offset, g);
     store<Width>(dgate_up + offset + dim, u);
   }
@@ -110,15 +112,16 @@ void swiglu_forward(StreamRef stream, View gate_up, View y) {
   });
 }
 
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up) {
+void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y) {
   const std::int64_t rows = dy.shape[0], dim = dy.shape[1];
   with_type(dy.dtype, [&](auto t) {
     using T = decltype(t);
-    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({gate_up.data, dy.data, dgate_up.data});
+    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({gate_up.data, dy.data, dgate_up.data, y.data});
     for_row_pieces(rows, dim, [&](std::int64_t first, std::int64_t count) {
       elementwise<T>(stream, count * dim, vectorised,
                      SwigluBackward<T>{device_pointer<T>(gate_up) + first * 2 * dim, device_pointer<T>(dy) + first * dim,
-                                       device_pointer<T>(dgate_up) + first * 2 * dim, static_cast<std::uint32_t>(dim)});
+                                       device_pointer<T>(dgate_up) + first * 2 * dim,
+                                       y ? device_pointer<T>(y) + first * dim : nullptr, static_cast<std::uint32_t>(dim)});
     });
   });
 }
