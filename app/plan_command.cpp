@@ -158,7 +158,7 @@ void write_trace(const Plan& plan, const std::string& file) {
   std::iota(ranks.begin(), ranks.end(), 0);
   if (layout.ranks() > most_traced) ranks = plan::one_rank_per_stage(layout);
   const auto device_of = [&](int rank) { return sited.context.devices.at(static_cast<std::size_t>(rank)); };
-  write_text_file(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
+  write_output(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
 }
 
 void show_accuracy(const PlanOptions& o) {
@@ -208,7 +208,7 @@ void add_plan_command(CLI::App& app, int& status) {
     const Plan plan = make_plan(*o);
     if (!o->trace.empty()) write_trace(plan, o->trace);
     if (!o->schedule_csv.empty()) {
-      write_text_file(o->schedule_csv, schedule_csv(stage_passes(plan.stages().front().schedule)));
+      write_output(o->schedule_csv, schedule_csv(stage_passes(plan.stages().front().schedule)));
     }
     if (o->json) {
       std::cout << json_of(plan, o->programs).dump(2) << '\n';

@@ -579,7 +579,7 @@ struct ModelDirectory {
   SentencePieceConfig sentencepiece;
   HuggingFaceConfig huggingface;
 };
-// Reads one: train/model_directory.h has it. Throws ConfigError.
+// Reads one: train/trained_model.h has it. Throws ConfigError.
 using ModelDirectoryReader = std::function<ModelDirectory(const std::string& directory)>;
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError

@@ -33,6 +33,15 @@ struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::p
   return status;
 }
 
+void write_all(const FileDescriptor& descriptor, const std::filesystem::path& path, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t count = ::write(descriptor.get(), data.data(), data.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write", path, errno);
+    data.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
 }  // namespace
 
 File File::open(const std::filesystem::path& path, int flags, const char* purpose) {
@@ -93,14 +102,7 @@ void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) c
   }
 }
 
-void File::append(std::string_view data) const {
-  while (!data.empty()) {
-    const ssize_t count = ::write(descriptor_.get(), data.data(), data.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path_, errno);
-    data.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
+void File::append(std::string_view data) const { write_all(descriptor_, path_, data); }
 
 void File::allocate(std::uint64_t bytes) const {
   if (bytes == 0) return;
@@ -182,6 +184,30 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
   file.sync();
   file.close();
   rename_path(temporary, path);
+}
+
+std::filesystem::path output_file(const std::filesystem::path& path) {
+  constexpr int most_links = 40;  // as many as Linux follows
+  std::filesystem::path end = path;
+  std::error_code error;
+  for (int links = 0; std::filesystem::is_symlink(end, error); ++links) {
+    if (links == most_links) fail("follow the links of", path, ELOOP);
+    const std::filesystem::path next = std::filesystem::read_symlink(end, error);
+    if (error) fail("follow the links of", path, error.value());
+    end = next.is_absolute() ? next : end.parent_path() / next;
+  }
+  if (const auto status = std::filesystem::status(end, error); exists(status) && !is_regular_file(status))
+    throw ConfigError("cannot write " + path.string() + ": not a regular file");
+  return end;
+}
+
+void write_output(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!exists(status) || is_regular_file(status)) return write_text_file(output_file(path), text);
+  const FileDescriptor descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!descriptor) fail("write", path, errno);
+  write_all(descriptor, path, text);
 }
 
 }  // namespace plait

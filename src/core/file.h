@@ -60,4 +60,10 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
 // Writes `text` to `path` in one piece (temporary file, rename), mode 0600.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
+// Of a path that the user gives for output: where it leads, all links followed. A file that is not there yet, or a regular one,
+// which may be replaced; ConfigError for anything else, such as a device or a pipe.
+std::filesystem::path output_file(const std::filesystem::path& path);
+// Writes `text` to such a path: as write_text_file to a file, and as it comes to a device or a pipe.
+void write_output(const std::filesystem::path& path, const std::string& text);
+
 }  // namespace plait

@@ -54,7 +54,7 @@ void save_calibration(const plan::Calibration& calibration, const std::string& p
     if (!error) fs::permissions(folder, fs::perms::owner_all, error);
   }
   if (error) throw ConfigError(folder.string() + ": cannot be created: " + error.message());
-  write_text_file(path, to_json(calibration).dump(2) + "\n");
+  write_output(path, to_json(calibration).dump(2) + "\n");
 }
 
 std::optional<plan::Calibration> kept_calibration(const Config& config, std::int64_t vocab, DeviceKind kind) {

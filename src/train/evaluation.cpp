@@ -135,7 +135,7 @@ class Evaluation {
     session_.interpreter().synchronize_warm_up();
     const checkpoint::SafetensorsLayout layout =
         checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});
-    const fs::path unfinished = request_.logits.string() + ".part";
+    const fs::path finished = output_file(request_.logits), unfinished = finished.string() + ".part";
     if (rank_.is_main) {
       const File made = File::create(unfinished);
       made.allocate(layout.file_bytes);
@@ -153,7 +153,7 @@ class Evaluation {
       out.close();
     }
     all.meet("written");
-    if (rank_.is_main) rename_path(unfinished, request_.logits);
+    if (rank_.is_main) rename_path(unfinished, finished);
   }
 
  private:

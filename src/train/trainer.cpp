@@ -62,8 +62,8 @@ using Clock = std::chrono::steady_clock;
 
 // The first tensor of a rank that is not finite, if it has one.
 struct BadTensor {
-  std::int64_t order = -1;  // of execution; -1: all are finite
-  std::string where;
+  std::int64_t order = -1;  // of execution; -1: of a weight, before it
+  std::string where;        // empty: all are finite
 };
 
 void to_json(comm::Json& json, const BadTensor& bad) { json = {{"order", bad.order}, {"where", bad.where}}; }
@@ -80,12 +80,10 @@ class Reporter {
  public:
   Reporter(const Config& config, const RunStart& start, const parallel::RankPlan& plan, Device device)
       : progress_(config.train.steps, start.step),
-        metrics_(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt),
+        has_tensorboard_(config.log.tensorboard),
         tokens_per_step_(static_cast<double>(plan.tokens_per_step())),
         flops_per_token_(model::model_flops_per_token(terms(plan))),
         ranks_(plan.layout.ranks()) {
-    write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
-    if (config.log.tensorboard) tensorboard_.emplace(start.run_dir, start.step);
     if (config.log.peak_tflops > 0) {
       peak_flops_ = config.log.peak_tflops * 1e12;
     } else {
@@ -97,6 +95,13 @@ class Reporter {
   }
 
   Progress& progress() { return progress_; }
+
+  // Before the first step: until then the run directory is as it was.
+  void begin_records(const RunStart& start) {
+    metrics_.emplace(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt);
+    write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
+    if (has_tensorboard_) tensorboard_.emplace(start.run_dir, start.step);
+  }
 
   // `milliseconds` and `data_stalled_ms` are means over the steps since the last report.
   void step(const runtime::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
@@ -122,7 +127,7 @@ class Reporter {
     auto line = to_json(m);
     if (tensorboard_) tensorboard_->scalars(line);
     if (!environment_.is_null()) line["environment"] = std::exchange(environment_, nullptr);
-    metrics_.write(line);
+    metrics_->write(line);
     progress_.report(m);
     if (validation_loss) progress_.validation(m.step, *validation_loss);
   }
@@ -133,7 +138,8 @@ class Reporter {
   }
 
   Progress progress_;
-  MetricsWriter metrics_;
+  bool has_tensorboard_;
+  std::optional<MetricsWriter> metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
   nlohmann::ordered_json environment_ = to_json(environment_here());  // for the first line
   double tokens_per_step_, flops_per_token_;
@@ -158,10 +164,11 @@ class Trainer {
         host_memory_(rank.device) {
     const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
-    write_plan();
+    tell_plan();
     if (start_.step < config_.train.steps && rank_.is_main)
       say(data_summary(*dataset_, *tokenizer_, config_.train, {start_.step, start_.samples}));
     load_or_initialize();
+    if (!start_.resumed || start_.step < config_.train.steps) take_over_run_directory();
     say_when_it_saves();
   }
 
@@ -254,7 +261,7 @@ class Trainer {
     if (reporter_) reporter_->progress().print_prose(text);
   }
 
-  void write_plan() {
+  void tell_plan() {
     const nlohmann::ordered_json links = gather_links("links", session_.links(), meeting_);
     nlohmann::ordered_json exchange_links =
         gather_links("exchange links", session_.links_within(parallel::groups::tensor), meeting_);
@@ -267,16 +274,15 @@ class Trainer {
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
     for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(launch::placed_device(config_, mine.device_kind, r)));
-    nlohmann::ordered_json plan = parallel::plan_document(plans, devices, decision_);
+    plan_ = parallel::plan_document(plans, devices, decision_);
     prediction_ = predicted_run(decision_);
     if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
-    if (!session_.paths().is_null()) plan["paths"] = session_.paths();
-    plan["point_to_point"] = links;
+    if (!session_.paths().is_null()) plan_["paths"] = session_.paths();
+    plan_["point_to_point"] = links;
     const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(exchange_links));
-    if (!exchanges.is_null()) plan["exchanges"] = exchanges;
+    if (!exchanges.is_null()) plan_["exchanges"] = exchanges;
     const nlohmann::ordered_json reductions = reduction_report(mine, std::move(reduction_links));
-    if (!reductions.is_null()) plan["reductions"] = reductions;
-    write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
+    if (!reductions.is_null()) plan_["reductions"] = reductions;
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
     say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
@@ -326,10 +332,15 @@ class Trainer {
     synchronize_load(interpreter, *weights, start_.restored);
     if (before) adopt_choices(*before);
     meeting_.meet("loaded");
-    if (rank_.is_main && start_.resumed) {
-      for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
-        say("set aside: " + moved.string());
-    }
+  }
+
+  // Nothing stands against this start any more: what an earlier one of the run recorded of later steps makes way.
+  void take_over_run_directory() {
+    if (!rank_.is_main) return;
+    reporter_->begin_records(start_);
+    write_text_file(start_.run_dir / "plan.json", plan_.dump(2) + "\n");
+    if (!start_.resumed) return;
+    for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step)) say("set aside: " + moved.string());
   }
 
   // A run that is resumed goes on with the samples that come next; a fork may go on with others, and says so.
@@ -455,6 +466,7 @@ class Trainer {
     const auto committed = synchronize_save(
         session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
         [this](const std::string& name) { meeting_.meet(name); }, *rank_.life);
+    saves_ = true;
     if (!committed) return;
     say("checkpoint: " + committed->directory.string());
     for (const std::string& problem : committed->prune_problems) say("warning: " + problem);
@@ -479,16 +491,17 @@ class Trainer {
     std::int64_t earliest = 0;
     for (int r = 0; r < rank_.size; ++r) {
       const BadTensor& bad = all[static_cast<std::size_t>(r)];
-      if (bad.order < 0 || (!where.empty() && bad.order >= earliest)) continue;
+      if (bad.where.empty() || (!where.empty() && bad.order >= earliest)) continue;
       earliest = bad.order;
       where = fmt::format("first not finite on rank {}: {}", r, bad.where);
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
     meeting_.meet(topic + "/told");
-    throw Error(fmt::format(
-        "step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
-        "checkpoint is in {}",
-        result.update, result.loss, result.grad_norm, where, checkpoint::checkpoints_directory(start_.run_dir).string()));
+    const std::string kept = saves_ || start_.resumed
+                                 ? "the last checkpoint is in " + checkpoint::checkpoints_directory(start_.run_dir).string()
+                                 : "this run has no checkpoint yet";
+    throw Error(fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; {}",
+                            result.update, result.loss, result.grad_norm, where, kept));
   }
 
   const TrainRequest& request_;
@@ -508,6 +521,8 @@ class Trainer {
   std::optional<Reporter> reporter_;
   std::optional<ValidationBatches> validation_;
   std::optional<Accuracy> prediction_;  // rank 0
+  nlohmann::ordered_json plan_;         // rank 0: what plan.json says
+  bool saves_ = false;                  // this start has made a checkpoint
 
   runtime::StepResult latest_;
   parallel::LedgerSum window_ledger_;

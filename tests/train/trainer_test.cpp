@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -16,9 +18,11 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "launch/stop_signals.h"
 #include "test_paths.h"
 #include "train/sampler.h"
+#include "train/trained_model.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
@@ -181,8 +185,65 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunAndIsNamed) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
                 testing::ContainsRegex("step [2-6]: loss .*; first not finite on rank [01]: forward micro-batch 0 segment"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("Weights were left as they were"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("Weights were left as they were before this step; this run has no checkpoint"));
   }
+}
+
+// Before any step: a model of others with one number that is none.
+TEST_F(TrainerTest, AWeightThatIsNotFiniteIsNamed) {
+  const fs::path model = directory_ / "model";
+  fs::copy(fs::path(test_paths::source) / "tests/app/transformers/gpt2", model);
+  {
+    std::fstream file(model / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::uint64_t length = 0;
+    file.read(reinterpret_cast<char*>(&length), sizeof(length));
+    std::string header(length, '\0');
+    file.read(header.data(), static_cast<std::streamsize>(length));
+    const auto offset =
+        nlohmann::json::parse(header).at("transformer.h.1.mlp.c_proj.weight").at("data_offsets").at(0).get<std::uint64_t>();
+    const float bad = std::numeric_limits<float>::quiet_NaN();
+    file.seekp(static_cast<std::streamoff>(sizeof(length) + length + offset + 8 * sizeof(float)));
+    file.write(reinterpret_cast<const char*>(&bad), sizeof(bad));
+    ASSERT_TRUE(file.good());
+    std::ofstream tokens(directory_ / "some.u16.bin", std::ios::binary);
+    for (int i = 0; i < 3000; ++i) tokens << static_cast<char>(i % 61) << '\0';
+  }
+  const fs::path job = directory_ / "job.yaml";
+  std::ofstream(job) << "run: {dir: " << (directory_ / "runs").string() << "}\nmodel: {from: " << model.string()
+                     << "}\ndata: {train: [" << (directory_ / "some.u16.bin").string()
+                     << "], tokenizer: tokens, sequence_length: 16}\n"
+                        "train: {steps: 3, global_batch: 4, micro_batch: 1}\nlaunch: {device: cpu}\n";
+  for (const std::string layout : {"parallel.data=1", "parallel.data=2", "parallel.pipeline=2"}) {
+    const TrainRequest start{
+        launch::settle(load_config(job.string(), {"run.name=" + layout, layout}, read_model_directory)), {}, {}};
+    EXPECT_THAT(error_of<Error>([&] { return train(start); }),
+                testing::ContainsRegex("first not finite on rank [0-9]: weights: blocks.1.mlp.down.weight"))
+        << layout;
+  }
+}
+
+// What is in the run directory when a start is refused, or has nothing to do, is there afterwards.
+TEST_F(TrainerTest, AStartThatIsRefusedLeavesTheRunAsItIs) {
+  ASSERT_EQ(train(request({"log.every=1"})), 0);
+  const auto contents = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(run_dir())) {
+      if (entry.is_regular_file() && entry.path().extension() != ".lock") files[entry.path()] = bytes(entry.path());
+    }
+    return files;
+  };
+  const auto before = contents();
+  const fs::path third = checkpoint::checkpoint_directory(run_dir(), 3);
+  for (const char* const other : {"run.seed=5", "model.hidden=64", "precision.compute=fp64", "model.layers=3"}) {
+    EXPECT_THROW(train(request({other}, third)), ConfigError) << other;
+    EXPECT_EQ(contents(), before) << other;
+  }
+  EXPECT_EQ(train(request({"train.steps=3"}, third)), 0) << "there is nothing to do";
+  EXPECT_EQ(contents(), before);
+  EXPECT_EQ(train(request({"train.steps=5", "log.every=1"}, third)), 0);
+  EXPECT_EQ(metrics(run_dir()).size(), 5u);
+  EXPECT_FALSE(fs::exists(checkpoint::checkpoint_directory(run_dir(), 6))) << "set aside";
 }
 
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 
@@ -19,7 +20,7 @@ std::optional<std::int64_t> step_in(const std::string& line) {
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<std::int64_t> resumed_step)
     : file_(File::open_append(path)) {
   if (resumed_step) {
-    file_.truncate(kept_bytes(*resumed_step));
+    cut_ = kept_bytes(*resumed_step);
   } else if (file_.size() > 0) {
     throw ConfigError(path.string() +
                       " exists already: choose another run.name or run.dir, or continue that run with --resume");
@@ -49,6 +50,7 @@ void MetricsWriter::write(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<std::int64_t>();
   require(!last_step_ || step > *last_step_,
           "metrics of step " + std::to_string(step) + " after those of step " + std::to_string(last_step_.value_or(0)));
+  if (cut_) file_.truncate(*std::exchange(cut_, std::nullopt));
   file_.append(line.dump() + "\n");
   last_step_ = step;
 }

@@ -14,8 +14,8 @@ namespace plait::train {
 class MetricsWriter {
  public:
   // A new run: `resumed_step` is nullopt and the file must not exist (ConfigError). A resumed one: lines of steps after
-  // `resumed_step` are cut off, and so is a line that a crash left half-written; any other line that is not a JSON object
-  // with a "step" is a ConfigError that names file and line.
+  // `resumed_step` are cut off, and so is a line that a crash left half-written, but not before there is a line to write; any
+  // other line that is not a JSON object with a "step" is a ConfigError that names file and line.
   MetricsWriter(const std::filesystem::path& path, std::optional<std::int64_t> resumed_step = std::nullopt);
 
   // `line` has an integer "step" greater than any before it (InternalError). The line is in the file when this returns.
@@ -24,6 +24,7 @@ class MetricsWriter {
  private:
   std::uint64_t kept_bytes(std::int64_t resumed_step);
   File file_;
+  std::optional<std::uint64_t> cut_;  // where the next line goes, if that is not the end
   std::optional<std::int64_t> last_step_;
 };
 

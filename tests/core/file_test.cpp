@@ -1,0 +1,72 @@
+// Files that the user names for output.
+#include "core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "core/error_of.h"
+#include "core/temporary_directory.h"
+
+namespace plait {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class OutputFile : public testing::Test {
+ protected:
+  fs::path at(const char* name) const { return fs::path(folder_.path()) / name; }
+  static std::string text_of(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  const test::TemporaryDirectory folder_;
+};
+
+TEST_F(OutputFile, IsMadeOrReplacedAtTheEndOfLinks) {
+  write_output(at("new"), "one");
+  EXPECT_EQ(text_of(at("new")), "one");
+  fs::create_directory(at("folder"));
+  std::ofstream(at("folder") / "real") << "old";
+  fs::create_symlink("folder/real", at("link"));
+  fs::create_symlink("link", at("second"));
+  write_output(at("second"), "two");
+  EXPECT_EQ(text_of(at("folder") / "real"), "two");
+  EXPECT_TRUE(fs::is_symlink(at("second")) && fs::is_symlink(at("link")));
+  fs::create_symlink("not-yet", at("dangling"));
+  write_output(at("dangling"), "three");
+  EXPECT_EQ(text_of(at("not-yet")), "three");
+  EXPECT_EQ(output_file(at("second")), at("folder/real"));
+}
+
+TEST_F(OutputFile, MayBeAPipeOrADevice) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  const std::string much(200'000, 'x');
+  std::string got;
+  {
+    const std::jthread reader([&] { got = text_of(at("pipe")); });
+    write_output(at("pipe"), much);
+  }
+  EXPECT_EQ(got, much);
+  EXPECT_TRUE(fs::is_fifo(at("pipe"))) << "still there";
+  fs::create_symlink("/dev/null", at("nothing"));
+  write_output(at("nothing"), "text");
+  EXPECT_TRUE(fs::is_character_file("/dev/null") && fs::is_symlink(at("nothing")));
+  EXPECT_THAT(error_of<ConfigError>([] { write_output("/dev/full", "text"); }), HasSubstr("cannot write /dev/full: No space"));
+}
+
+TEST_F(OutputFile, ThatCannotBeReplacedIsAnError) {
+  EXPECT_THAT(error_of<ConfigError>([] { output_file("/dev/null"); }), HasSubstr("cannot write /dev/null: not a regular file"));
+  fs::create_symlink("circle", at("circle"));
+  EXPECT_THAT(error_of<ConfigError>([&] { write_output(at("circle"), "text"); }), HasSubstr("follow the links of"));
+  EXPECT_THAT(error_of<ConfigError>([&] { write_output(folder_.path(), "text"); }), HasSubstr("Is a directory"));
+}
+
+}  // namespace
+}  // namespace plait
