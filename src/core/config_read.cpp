@@ -178,15 +178,17 @@ std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   if (field.automatic && node.IsScalar() && node.Scalar() == "auto") {
     return std::holds_alternative<double>(type) ? Value(static_cast<double>(*field.automatic)) : Value(*field.automatic);
   }
-  auto value = std::visit(
+  return std::visit(
       [&](const auto& like) -> std::optional<Value> {
         auto typed = read(node, like);
         return typed ? std::optional<Value>(std::move(*typed)) : std::nullopt;
       },
       type);
-  // 0 may stand for `auto`; what stands for it inside, where 0 is a value of its own, may not.
-  if (value && field.automatic.value_or(0) != 0 && is_automatic(field, *value)) return std::nullopt;
-  return value;
+}
+
+// What stands for `auto` inside, written out: no value of its own.
+bool is_number_for_auto(const YAML::Node& node, const Field& field, const Value& value) {
+  return field.automatic && is_automatic(field, value) && node.IsScalar() && node.Scalar() != "auto";
 }
 
 // Tells of every rule that `config` breaks, first those of single keys, then those of several. Keys that are `bad` already are
@@ -438,7 +440,8 @@ void Reader::assign_given() {
              given.line);
       continue;
     }
-    if (const std::string why = field.rule.broken(*value); !why.empty()) {
+    const bool is_no_value = is_number_for_auto(given.node, field, *value);
+    if (const std::string why = is_no_value ? "must be " + field.rule.words : field.rule.broken(*value); !why.empty()) {
       bad_.insert(field.path);
       const auto* name = std::get_if<std::string>(&*value);
       report(field.path, shown(given.node), why, given.line, name != nullptr ? *name : "", field.rule.names);

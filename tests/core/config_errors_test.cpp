@@ -103,15 +103,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"bounds.exposed_dp=101%"}, "bounds.exposed_dp", "101%", "must be none, or a percentage from 0% to 100%", ""},
         Case{{"run.name=''"}, "run.name", "", "must be not empty", ""}));
 
-INSTANTIATE_TEST_SUITE_P(
-    NotSupportedYet, ConfigOverrideErrors,
-    testing::Values(Case{{"parallel.zero=3"},
-                         "parallel.zero",
-                         "3",
-                         "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet",
-                         ""},
-                    Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "wrong type: must be integer (auto or 0 to 2", ""},
-                    Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
+INSTANTIATE_TEST_SUITE_P(NotSupportedYet, ConfigOverrideErrors,
+                         testing::Values(Case{{"parallel.zero=3"},
+                                              "parallel.zero",
+                                              "3",
+                                              "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet",
+                                              ""},
+                                         Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be auto or 0 to 2", ""},
+                                         Case{{"parallel.tensor=0"}, "parallel.tensor", "0", "must be auto or 1 to 65536", ""},
+                                         Case{{"model.kv_heads=0"}, "model.kv_heads", "0", "must be auto or 1 to 4096", ""},
+                                         Case{{"comm.bucket_mb=-0.0"}, "comm.bucket_mb", "-0.0", "must be auto or", ""},
+                                         Case{{"study.budget.minutes=0"}, "study.budget.minutes", "0", "must be auto or", ""},
+                                         Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutRule, ConfigOverrideErrors,
