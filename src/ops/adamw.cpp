@@ -31,7 +31,8 @@ UpdateCoefficients update_coefficients(const UpdateSettings& s) {
           .weight_decay = s.weight_decay,
           .clip = s.clip,
           .correction1 = correction(s.beta1),
-          .correction2 = correction(s.beta2)};
+          .correction2 = correction(s.beta2),
+          .update = s.update};
 }
 
 void norm_to_clip(StreamRef stream, const NormToClip& args) {
@@ -55,25 +56,31 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
   cpu::norm_to_clip(stream, args);
 }
 
-std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges) {
+std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges, DType moments) {
   std::int64_t pieces = 0;
   for (const AdamWRange& s : ranges) pieces += (s.count + adamw_piece_elements - 1) / adamw_piece_elements;
-  return static_cast<std::size_t>(pieces) * sizeof(AdamWPiece);
+  return static_cast<std::size_t>(pieces * bytes_of_piece(moments));
 }
 
-std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges) {
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges, DType moments) {
   std::vector<AdamWPiece> pieces;
+  std::vector<ElementNumbers> numbers;
   for (const AdamWRange& s : ranges) {
     require(s.offset >= 0 && s.gradient_offset >= 0 && s.state_offset >= 0 && s.count >= 0,
             "adamw_table: negative offset or count in a range");
+    require(s.numbers.columns > 0 && s.numbers.column >= 0 && s.numbers.column < s.numbers.columns && s.numbers.skip >= 0,
+            "adamw_table: a range begins in a column that it does not have");
     for (std::int64_t done = 0; done < s.count; done += adamw_piece_elements) {
       const std::int64_t count = std::min(adamw_piece_elements, s.count - done);
       pieces.push_back({s.offset + done, s.gradient_offset + done, s.state_offset + done, static_cast<std::int32_t>(count),
                         s.decay ? 1 : 0});
+      if (moments == DType::bf16) numbers.push_back(s.numbers.from(done));
     }
   }
-  std::vector<std::uint8_t> table(pieces.size() * sizeof(AdamWPiece));
-  if (!table.empty()) std::memcpy(table.data(), pieces.data(), table.size());
+  const std::size_t bytes = pieces.size() * sizeof(AdamWPiece);
+  std::vector<std::uint8_t> table(bytes + numbers.size() * sizeof(ElementNumbers));
+  if (!pieces.empty()) std::memcpy(table.data(), pieces.data(), bytes);
+  if (!numbers.empty()) std::memcpy(table.data() + bytes, numbers.data(), table.size() - bytes);
   return table;
 }
 
@@ -83,11 +90,12 @@ void adamw(StreamRef stream, const AdamW& args) {
   const DType state_type = statistics_type(args.weights.dtype);
   check.gradient("gradients", args.gradients, args.weights.dtype, {args.gradients.elements()});
   check.tensor("master", args.master, state_type, {args.master.elements()});
-  check.tensor("m", args.m, state_type, args.master.shape);
-  check.tensor("v", args.v, state_type, args.master.shape);
-  check.that(
-      args.table && args.table.dtype == DType::u8 && args.table.elements() % static_cast<std::int64_t>(sizeof(AdamWPiece)) == 0,
-      "table", "the u8 table that adamw_table returned", describe(args.table));
+  const bool bf16_moments = args.m.dtype == DType::bf16 && state_type == DType::f32;
+  const DType moment_type = bf16_moments ? DType::bf16 : state_type;
+  check.tensor("m", args.m, moment_type, args.master.shape);
+  check.tensor("v", args.v, moment_type, args.master.shape);
+  check.that(args.table && args.table.dtype == DType::u8 && args.table.elements() % bytes_of_piece(moment_type) == 0, "table",
+             "the u8 table that adamw_table returned", describe(args.table));
   check_optimizer_state(check, args.optimizer_state);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::adamw(stream, args);

@@ -23,6 +23,7 @@ struct UpdateSettings {
 struct UpdateCoefficients {
   float lr, beta1, beta2, epsilon, weight_decay, clip;
   double correction1, correction2;  // 1 / (1 - beta^update)
+  std::int64_t update;
 };
 UpdateCoefficients update_coefficients(const UpdateSettings& settings);
 
@@ -52,6 +53,22 @@ struct NormToClip {
 };
 void norm_to_clip(StreamRef stream, const NormToClip& args);
 
+// Which random numbers the elements of a range are rounded by, where moments are bf16 (ops/moment_rounding.h): those of the
+// parameter `key`, by the number of the element in the whole parameter. Replicas of an element have the same ones, wherever it
+// lies in their buffers.
+struct ElementNumbers {
+  std::uint64_t key = 0;
+  std::int64_t first = 0;  // number of the first element
+  // Of a range that begins in column `column` of `columns`, after each of whose rows the whole parameter has `skip` elements
+  // that are not in the range; skip 0: numbers are consecutive.
+  std::int32_t column = 0, columns = 1, skip = 0;
+
+  std::int64_t of(std::int64_t element) const { return first + element + skip * ((column + element) / columns); }
+  ElementNumbers from(std::int64_t element) const {
+    return {key, of(element), static_cast<std::int32_t>((column + element) % columns), columns, skip};
+  }
+};
+
 // One run of consecutive elements that shares its weight decay. Offsets in elements; all advance together within a range.
 struct AdamWRange {
   std::int64_t offset = 0;           // into weights
@@ -59,19 +76,21 @@ struct AdamWRange {
   std::int64_t state_offset = 0;     // into master, m and v: likewise under ZeRO-1
   std::int64_t count = 0;
   bool decay = false;
+  ElementNumbers numbers = {};
 };
 
 // Cuts ranges into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
-// copied into device memory once (View of u8, bytes = table.size()).
-std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges);
+// copied into device memory once (View of u8, bytes = table.size()). `moments`: their type; bf16 ones take the ranges' numbers.
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges, DType moments = DType::f32);
 // Its size, without making it: the table of a large model takes megabytes, and the planner asks for thousands of sizes.
-std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges);
+std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges, DType moments = DType::f32);
 
 // Makes the update that norm_to_clip was told of last.
 // For every element of the table: g = gradient * gradient_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
 // master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).
-//   gradients G (f32, f64, bf16); master, m, v: M = f32, or f64 where the weights are f64; weights T. All flat, 1-D.
-//   weights may be the same memory as master when T == M.
+//   gradients G (f32, f64, bf16); master: M = f32, or f64 where the weights are f64; m and v: M, or both bf16 where M is f32;
+//   weights T. All flat, 1-D. weights may be the same memory as master when T == M.
+// All of it is computed in M. bf16 moments are rounded as they are written, by ops/moment_rounding.h.
 struct AdamW {
   View table;
   View gradients, master, m, v, weights;

@@ -1,8 +1,11 @@
-// The layout of the table that adamw_table() returns: an array of AdamWPiece. Private to ops; shared by cpu/ and cuda/.
+// The layout of the table that adamw_table() returns: an array of AdamWPiece and, where moments are bf16, one of as many
+// ElementNumbers behind it, of the same pieces. Private to ops; shared by cpu/ and cuda/.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
+
+#include "ops/adamw.h"
 
 namespace plait::ops {
 
@@ -12,6 +15,11 @@ struct AdamWPiece {
   std::int32_t decay;                                  // 0 or 1
 };
 static_assert(sizeof(AdamWPiece) == 32 && std::is_trivially_copyable_v<AdamWPiece>);
+static_assert(sizeof(ElementNumbers) == 32 && std::is_trivially_copyable_v<ElementNumbers>);
+
+constexpr std::int64_t bytes_of_piece(DType moments) {
+  return static_cast<std::int64_t>(sizeof(AdamWPiece) + (moments == DType::bf16 ? sizeof(ElementNumbers) : 0));
+}
 
 // One thread block's share: 256 threads with 16 elements each. Pieces start at the range's start, so vector loads are
 // aligned whenever the range's offsets are.

@@ -306,7 +306,8 @@ TEST(AdamWHostTest, EveryUpdateHasItsOwnSettingsToTheBit) {
 TEST(AdamWHostTest, TheTableHasTheSizeThatIsSaid) {
   for (const std::int64_t count : {0, 1, 4095, 4096, 4097, 3 * 4096 + 5}) {
     const std::vector<AdamWRange> segments = {{.count = count}, {.offset = count, .count = 7}};
-    EXPECT_EQ(adamw_table_bytes(segments), adamw_table(segments).size()) << count;
+    for (const DType moments : {DType::f32, DType::bf16})
+      EXPECT_EQ(adamw_table_bytes(segments, moments), adamw_table(segments, moments).size()) << count;
   }
 }
 

@@ -260,6 +260,12 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
   args.gradients = bf16({8});
   args.master = args.m = args.v = bf16({8});
   expect_refused("adamw: argument 'master' must be f32 [8], got bf16 [8]", [&] { adamw(stream(), args); });
+  args.master = f32({8});
+  args.v = f32({8});
+  expect_refused("adamw: argument 'v' must be bf16 [8], got f32 [8]", [&] { adamw(stream(), args); });
+  args.weights = args.gradients = args.master = f64({8});
+  args.v = bf16({8});
+  expect_refused("adamw: argument 'm' must be f64 [8], got bf16 [8]", [&] { adamw(stream(), args); });
   NormToClip sums{.sum_of_squares = f32({1}),
                   .loss = f64({1}),
                   .ignored = f32({1}),
@@ -318,6 +324,7 @@ TEST(AdamWTableTest, CutsSegmentsWithoutLosingElements) {
   EXPECT_THROW(adamw_table({{-1, 0, 0, 4, true}}), InternalError);
   EXPECT_THROW(adamw_table({{0, -1, 0, 4, true}}), InternalError);
   EXPECT_THROW(adamw_table({{0, 0, -1, 4, true}}), InternalError);
+  EXPECT_THROW(adamw_table({{0, 0, 0, 4, true, {.column = 3, .columns = 3}}}), InternalError);
 }
 
 }  // namespace

@@ -394,29 +394,30 @@ void time_model(Bench& bench, const Model& m) {
     const View gradients = bench.f32({parameters}), out = bench.f32({1});
     return [&bench, gradients, out] { sum_of_squares(bench.stream(), bench.context(), gradients, out, false); };
   });
-  bench.time("adamw, all parameters", 1, 30.0 * static_cast<double>(parameters), 0, [&] {
-    const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}});
-    const View state = bench.f32({optimizer_state_floats});
-    const View v = bench.f32({parameters});
-    bench.stream().zero(v.data, v.bytes());
-    bench.stream().zero(state.data, state.bytes());
-    const UpdateCoefficients settings = update_coefficients({.update = 10, .lr = 1e-4f});
-    const auto& update = *static_cast<const UpdateCoefficients*>(bench.bytes(DType::u8, {sizeof(settings)}, &settings).data);
-    norm_to_clip(bench.stream(), {.sum_of_squares = v.rows(0, 1),
-                                  .loss = v.rows(0, 1),
-                                  .ignored = v.rows(0, 1),
-                                  .targets = 1,
-                                  .update = &update,
-                                  .optimizer_state = state});
-    const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
-                     .gradients = bench.f32({parameters}),
-                     .master = bench.f32({parameters}),
-                     .m = bench.f32({parameters}),
-                     .v = v,
-                     .weights = bench.bf16({parameters}),
-                     .optimizer_state = state};
-    return [&bench, args] { adamw(bench.stream(), args); };
-  });
+  const auto time_adamw = [&](const char* name, std::int64_t per_step, DType moments) {
+    const double bytes = 14.0 + 4.0 * static_cast<double>(size_of(moments));
+    bench.time(name, per_step, bytes * static_cast<double>(parameters), 0, [&, moments] {
+      const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}}, moments);
+      const View state = bench.f32({optimizer_state_floats}), zero = bench.f32({1});
+      const View m = bench.tensor(moments, {parameters}), v = bench.tensor(moments, {parameters});
+      for (const View& view : {v, state, zero}) bench.stream().zero(view.data, view.bytes());
+      const UpdateCoefficients settings = update_coefficients({.update = 10, .lr = 1e-4f});
+      const auto& update = *static_cast<const UpdateCoefficients*>(bench.bytes(DType::u8, {sizeof(settings)}, &settings).data);
+      norm_to_clip(
+          bench.stream(),
+          {.sum_of_squares = zero, .loss = zero, .ignored = zero, .targets = 1, .update = &update, .optimizer_state = state});
+      const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
+                       .gradients = bench.f32({parameters}),
+                       .master = bench.f32({parameters}),
+                       .m = m,
+                       .v = v,
+                       .weights = bench.bf16({parameters}),
+                       .optimizer_state = state};
+      return [&bench, args] { adamw(bench.stream(), args); };
+    });
+  };
+  time_adamw("adamw, all parameters", 1, DType::f32);
+  time_adamw("adamw, all parameters, bf16 moments", 0, DType::bf16);
   const double step = bench.take_step_microseconds();
   std::printf("%s: sum over a step %.2f ms, %.0f tokens/s\n", m.name.c_str(), step / 1000,
               static_cast<double>(rows) / step * 1e6);

@@ -24,10 +24,11 @@ struct Coefficients {
   float lr, beta1, beta2, epsilon, weight_decay, correction1, correction2;
 };
 
-template <typename T, typename G>
+template <typename T, typename G, typename M>
 struct Buffers {
   const G* gradients;
-  float *master, *m, *v;
+  float* master;
+  M *m, *v;
   T* weights;
 };
 
@@ -53,10 +54,91 @@ __device__ inline void update(const Coefficients& c, float decay, float g, float
   master -= c.lr * (direction + decay * master);
 }
 
+// As rounding_words() in ops/moment_rounding.h: of elements 4 `quad` to 4 `quad` + 3.
+__device__ inline uint4 rounding_words(std::uint64_t key, std::int64_t update, std::int64_t quad) {
+  auto low = [](std::uint64_t n) { return static_cast<unsigned>(n); };
+  auto high = [](std::uint64_t n) { return static_cast<unsigned>(n >> 32); };
+  uint4 counter{low(quad), high(quad), low(update), high(update)};
+  uint2 k{low(key), high(key)};
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter.x, p1 = std::uint64_t{0xCD9E8D57u} * counter.z;
+    counter = {high(p1) ^ counter.y ^ k.x, low(p1), high(p0) ^ counter.w ^ k.y, low(p0)};
+    k.x += 0x9E3779B9u;
+    k.y += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// The random numbers of the elements of a piece.
+class RoundingWords {
+ public:
+  __device__ RoundingWords(const ElementNumbers& numbers, std::int64_t update) : numbers_(numbers), update_(update) {}
+
+  __device__ unsigned of(int element) const {
+    const std::int64_t number = number_of(element);
+    const uint4 words = rounding_words(numbers_.key, update_, number / 4);
+    const int lane = static_cast<int>(number % 4);
+    return lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w;
+  }
+
+  // Of elements `element` to `element` + 3: mostly one call of Philox has all of them.
+  __device__ void of(int element, unsigned (&words)[4]) const {
+    const std::int64_t number = number_of(element);
+    if (number % 4 == 0 && number_of(element + 3) == number + 3) {
+      const uint4 all = rounding_words(numbers_.key, update_, number / 4);
+      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = of(element + j);
+    }
+  }
+
+ private:
+  // ElementNumbers::of, which divides 64 bits by 64.
+  __device__ std::int64_t number_of(int element) const {
+    std::int64_t number = numbers_.first + element;
+    if (numbers_.skip != 0) {  // the same in the whole block
+      const unsigned rows =
+          (static_cast<unsigned>(numbers_.column) + static_cast<unsigned>(element)) / static_cast<unsigned>(numbers_.columns);
+      number += static_cast<std::int64_t>(numbers_.skip) * rows;
+    }
+    return number;
+  }
+
+  const ElementNumbers numbers_;
+  const std::int64_t update_;
+};
+
+// As rounded_by() in ops/moment_rounding.h.
+__device__ inline __nv_bfloat16 rounded_by(float value, unsigned random) {
+  constexpr unsigned infinity = 0x7f800000u, largest = 0x7f7fffffu;
+  const unsigned all = __float_as_uint(value), magnitude = all & 0x7fffffffu;
+  if (magnitude >= infinity) return __float2bfloat16_rn(value);
+  const unsigned bits = (min(magnitude + random, largest) | (all & 0x80000000u)) >> 16;
+  return __ushort_as_bfloat16(static_cast<unsigned short>(bits));
+}
+
+// Moments as they are kept, M, of the first one m and the second one v; `word`: the element's random number.
+__device__ inline void keep(float m, float v, unsigned word, __nv_bfloat16& kept_m, __nv_bfloat16& kept_v) {
+  kept_m = rounded_by(m, word & 0xffffu);
+  kept_v = rounded_by(v, word >> 16);
+}
+__device__ inline void keep(float m, float v, unsigned, float& kept_m, float& kept_v) {
+  kept_m = m;
+  kept_v = v;
+}
+
+template <typename T>
+__device__ bool takes_packs(const T* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(Pack<T, width>) == 0;
+}
+
 // One block per piece. All loads of a thread are issued before the first use.
-template <typename T, typename G>
-__global__ void __launch_bounds__(threads)
-    adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state) {
+template <typename T, typename G, typename M>
+__global__ void __launch_bounds__(threads) adamw_kernel(const AdamWPiece* table, const ElementNumbers* numbers,
+                                                        Buffers<T, G, M> buffers, const OptimizerState* state) {
+  constexpr bool rounds = !std::is_same_v<M, float>;
   const float gradient_factor = state->gradient_factor;
   if (state->halted != 0.0f || gradient_factor == 0.0f) return;
   const Coefficients c(state->update);
@@ -65,18 +147,20 @@ __global__ void __launch_bounds__(threads)
   const G* gradients = buffers.gradients + piece.gradient_offset;
   T* weights = buffers.weights + piece.offset;
   float* master = buffers.master + piece.state_offset;
-  float* m = buffers.m + piece.state_offset;
-  float* v = buffers.v + piece.state_offset;
+  M* m = buffers.m + piece.state_offset;
+  M* v = buffers.v + piece.state_offset;
+  ElementNumbers numbers_of_piece;  // given where moments are rounded
+  if constexpr (rounds) numbers_of_piece = numbers[blockIdx.x];
+  const RoundingWords random(numbers_of_piece, state->update.update);
 
   const bool aligned =
-      ((reinterpret_cast<std::uintptr_t>(gradients) | reinterpret_cast<std::uintptr_t>(weights) |
-        reinterpret_cast<std::uintptr_t>(master) | reinterpret_cast<std::uintptr_t>(m) | reinterpret_cast<std::uintptr_t>(v)) %
-       16) == 0;
+      takes_packs(gradients) && takes_packs(weights) && takes_packs(master) && takes_packs(m) && takes_packs(v);
   int singles = 0;  // first element that is handled singly
   if (aligned) {
     singles = piece.count / width * width;
     Pack<G, width> g_packs[iterations];
-    Pack<float, width> m_packs[iterations], v_packs[iterations], master_packs[iterations];
+    Pack<M, width> m_packs[iterations], v_packs[iterations];
+    Pack<float, width> master_packs[iterations];
 #pragma unroll
     for (int k = 0; k < iterations; ++k) {
       const int i = (k * threads + static_cast<int>(threadIdx.x)) * width;
@@ -91,10 +175,13 @@ __global__ void __launch_bounds__(threads)
     for (int k = 0; k < iterations; ++k) {
       const int i = (k * threads + static_cast<int>(threadIdx.x)) * width;
       if (i < singles) {
+        unsigned words[width] = {};
+        if constexpr (rounds) random.of(i, words);
 #pragma unroll
         for (int j = 0; j < width; ++j) {
-          update(c, decay, to_float(g_packs[k].values[j]) * gradient_factor, m_packs[k].values[j], v_packs[k].values[j],
-                 master_packs[k].values[j]);
+          float m_value = to_float(m_packs[k].values[j]), v_value = to_float(v_packs[k].values[j]);
+          update(c, decay, to_float(g_packs[k].values[j]) * gradient_factor, m_value, v_value, master_packs[k].values[j]);
+          keep(m_value, v_value, words[j], m_packs[k].values[j], v_packs[k].values[j]);
         }
         store_pack(m + i, m_packs[k]);
         store_pack(v + i, v_packs[k]);
@@ -104,10 +191,11 @@ __global__ void __launch_bounds__(threads)
     }
   }
   for (int i = singles + static_cast<int>(threadIdx.x); i < piece.count; i += threads) {
-    float m_value = m[i], v_value = v[i], master_value = master[i];
+    float m_value = to_float(m[i]), v_value = to_float(v[i]), master_value = master[i];
     update(c, decay, to_float(gradients[i]) * gradient_factor, m_value, v_value, master_value);
-    m[i] = m_value;
-    v[i] = v_value;
+    unsigned word = 0;
+    if constexpr (rounds) word = random.of(i);
+    keep(m_value, v_value, word, m[i], v[i]);
     master[i] = master_value;
     weights[i] = from_float<T>(master_value);
   }
@@ -123,18 +211,22 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
 }
 
 void adamw(StreamRef stream, const AdamW& args) {
-  const std::int64_t pieces = args.table.elements() / static_cast<std::int64_t>(sizeof(AdamWPiece));
+  const std::int64_t pieces = args.table.elements() / bytes_of_piece(args.m.dtype);
   if (pieces == 0) return;
+  const auto* const table = device_pointer<AdamWPiece>(args.table);
+  const auto* const numbers = reinterpret_cast<const ElementNumbers*>(table + pieces);
   with_type(args.weights.dtype, [&](auto t) {
     with_type(args.gradients.dtype, [&](auto g) {
-      using T = decltype(t);
-      using G = decltype(g);
-      const Buffers<T, G> buffers{device_pointer<G>(args.gradients), device_pointer<float>(args.master),
-                                  device_pointer<float>(args.m), device_pointer<float>(args.v),
-                                  device_pointer<T>(args.weights)};
-      adamw_kernel<T, G><<<grid_size(pieces), threads, 0, native(stream)>>>(
-          device_pointer<AdamWPiece>(args.table), buffers, device_pointer<OptimizerState>(args.optimizer_state));
-      check_launch();
+      with_type(args.m.dtype, [&](auto moment) {
+        using T = decltype(t);
+        using G = decltype(g);
+        using M = decltype(moment);
+        const Buffers<T, G, M> buffers{device_pointer<G>(args.gradients), device_pointer<float>(args.master),
+                                       device_pointer<M>(args.m), device_pointer<M>(args.v), device_pointer<T>(args.weights)};
+        adamw_kernel<T, G, M><<<grid_size(pieces), threads, 0, native(stream)>>>(
+            table, numbers, buffers, device_pointer<OptimizerState>(args.optimizer_state));
+        check_launch();
+      });
     });
   });
 }
