@@ -6,6 +6,7 @@
 
 #include "checkpoint/training_tensors.h"
 #include "comm/fields.h"
+#include "core/error.h"
 
 namespace plait::train {
 namespace {
@@ -42,6 +43,47 @@ void for_each_run(const runtime::Interpreter& interpreter, Restored what, Transf
   }
 }
 
+// Host memory between state on the device and files, which hold all of it in one type: bf16 moments as f32.
+class Staging {
+ public:
+  Staging(StreamRef stream, DType stored)
+      : stream_(stream), stored_(stored), values_(static_cast<std::size_t>(staging_elements) * size_of(stored)) {}
+
+  // As files hold it.
+  std::byte* at(std::int64_t element) { return values_.data() + static_cast<std::size_t>(element) * size_of(stored_); }
+
+  void synchronize_take(const View& memory) {
+    stream_.copy(place_for(memory), memory.data, memory.bytes());
+    stream_.synchronize();
+    if (memory.dtype == stored_) return;
+    auto* wide = reinterpret_cast<float*>(values_.data());
+    for (std::int64_t i = 0; i < memory.elements(); ++i) wide[i] = static_cast<float>(narrow_[static_cast<std::size_t>(i)]);
+  }
+
+  void synchronize_put(const View& memory) {
+    void* const from = place_for(memory);
+    if (memory.dtype != stored_) {
+      const auto* wide = reinterpret_cast<const float*>(values_.data());
+      for (std::int64_t i = 0; i < memory.elements(); ++i) narrow_[static_cast<std::size_t>(i)] = BFloat16(wide[i]);
+    }
+    stream_.copy(memory.data, from, memory.bytes());
+    stream_.synchronize();
+  }
+
+ private:
+  void* place_for(const View& memory) {
+    if (memory.dtype == stored_) return values_.data();
+    require(memory.dtype == DType::bf16 && stored_ == DType::f32, "Staging: of two types only as bf16 and f32");
+    narrow_.resize(static_cast<std::size_t>(staging_elements));
+    return narrow_.data();
+  }
+
+  StreamRef stream_;
+  DType stored_;
+  std::vector<std::byte> values_;
+  std::vector<BFloat16> narrow_;
+};
+
 std::vector<checkpoint::FileSpec> whole_tensors(const parallel::RankPlan& plan) {
   return checkpoint::training_tensors(model::parameters(plan.sizes.shape), plan.master_type);
 }
@@ -65,17 +107,14 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
     // tensor-parallel or pipeline ranks hold.
     if (plan.zero > 0 || plan.coordinates()[Axis::data] == 0) {
-      std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
-      const StreamRef stream = interpreter.compute_stream();
+      Staging staging(interpreter.compute_stream(), plan.master_type);
       for_each_run(interpreter, Restored::everything,
                    [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
                      if (parameter.replica) return;
                      life.check();
-                     stream.copy(staging.data(), memory.data, memory.bytes());
-                     stream.synchronize();
+                     staging.synchronize_take(memory);
                      for (const model::ElementRun& run : model::whole_runs(parameter.part, first, memory.elements())) {
-                       writer->write(tensor, run.whole_first, run.count,
-                                     staging.data() + static_cast<std::size_t>(run.first - first) * size_of(memory.dtype));
+                       writer->write(tensor, run.whole_first, run.count, staging.at(run.first - first));
                      }
                    });
     }
@@ -114,15 +153,12 @@ void expect_training_tensors(const checkpoint::WeightsReader& weights, const mod
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights, Restored what) {
   const parallel::RankPlan& plan = interpreter.plan();
   expect_training_tensors(weights, plan.sizes.shape, plan.master_type, what);
-  const std::size_t width = size_of(plan.master_type);
-  std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * width);
-  const StreamRef stream = interpreter.compute_stream();
+  Staging staging(interpreter.compute_stream(), plan.master_type);
   for_each_run(interpreter, what,
                [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
                  for (const model::ElementBlock& block : model::whole_blocks(parameter.part, first, memory.elements()))
-                   weights.read(tensor, block, staging.data() + static_cast<std::size_t>(block.first - first) * width);
-                 stream.copy(memory.data, staging.data(), memory.bytes());
-                 stream.synchronize();
+                   weights.read(tensor, block, staging.at(block.first - first));
+                 staging.synchronize_put(memory);
                });
   interpreter.publish_weights();
 }

@@ -18,6 +18,7 @@ namespace plait::train {
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
 // name. `life` is this rank's: if it is aborted the writing ends, and if the writing fails it is, before anything of the
 // checkpoint goes. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
+// Files hold moments in the type of the master weights, bf16 ones too.
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
@@ -31,7 +32,8 @@ std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& chec
 enum class Restored { everything, weights };
 
 // Reads this rank's share of the master weights, and of the moments unless `what` is only the weights (moments then stay as
-// they are), and publishes the weights; reads nothing else of the tensors. Collective over the data group.
+// they are), and publishes the weights; reads nothing else of the tensors. Into bf16 moments numbers are rounded to nearest:
+// those that were bf16 when they were written come back as they were. Collective over the data group.
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights,
                       Restored what = Restored::everything);
 
