@@ -431,7 +431,8 @@ struct PrecisionConfig {
   std::optional<MatmulType> matmul = {};  // nothing: auto, as `compute`
   std::string gradients = "fp32";         // fp32 | bf16 (bf16 compute only)
   std::string master = "fp32";
-  bool deterministic = false;  // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
+  std::string moments = "fp32";  // fp32 | bf16 (not with fp64 compute)
+  bool deterministic = false;    // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -444,6 +445,10 @@ struct PrecisionConfig {
     k.key("gradients", &PrecisionConfig::gradients, k.one_of({"fp32", "bf16"}),
           "Type in which gradients are accumulated and reduced.");
     k.key("master", &PrecisionConfig::master, k.one_of({"fp32"}), "Type of the weights the optimizer updates.");
+    k.key("moments", &PrecisionConfig::moments, k.one_of({"fp32", "bf16"}),
+          "Type in which AdamW's moments are kept between updates. `bf16` saves 4 bytes a parameter and is rounded "
+          "stochastically, by random numbers that are the same on every run and layout (docs/performance.md). Updates are "
+          "computed in fp32 all the same, and checkpoints hold moments in fp32.");
     k.key(
         "deterministic", &PrecisionConfig::deterministic, k.yes_or_no(),
         "Same bits on every run on GPUs as well: a slower attention backward, and matrix products chosen without timing them.");

@@ -581,6 +581,13 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16" || c.precision.compute == "auto",
                        "bf16 gradients need precision.compute=bf16");
        }},
+      {{"precision.moments", "precision.compute"},
+       "is `fp32` with `precision.compute: fp64`, whose moments are fp64",
+       [](const Config& c) {
+         return unless(
+             c.precision.moments != "bf16" || c.precision.compute != "fp64",
+             "must be fp32 with precision.compute=fp64: moments of such runs are fp64; or set precision.compute=fp32");
+       }},
   };
 }
 

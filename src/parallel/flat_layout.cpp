@@ -4,11 +4,42 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/philox.h"
 
 namespace plait::parallel {
 namespace {
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// What tells the random numbers of one parameter's moments from another's.
+std::uint64_t moment_key(const model::Parameter& parameter) { return Random(0, "moments of " + parameter.name).bits(0); }
+
+// Elements [first, first + count) of a rank's part of a parameter, and their numbers in all of it.
+struct NumberedRange {
+  std::int64_t first = 0, count = 0;
+  ops::ElementNumbers numbers;
+};
+
+std::vector<NumberedRange> numbered_ranges(const model::TensorPart& part, std::uint64_t key, std::int64_t first,
+                                           std::int64_t count) {
+  std::vector<NumberedRange> ranges;
+  const std::int64_t end = first + count;
+  const auto columns = static_cast<std::int32_t>(part.columns), skip = static_cast<std::int32_t>(part.whole_columns) - columns;
+  for (const model::TensorPart::Rows& rows : part.rows) {
+    const std::int64_t begins = std::max(first, rows.first * columns),
+                       ends = std::min(end, (rows.first + rows.count) * columns);
+    if (begins >= ends) continue;
+    const std::int64_t row = rows.whole_first + begins / columns - rows.first;
+    const auto column = static_cast<std::int32_t>(begins % columns);
+    const std::int64_t number = row * part.whole_columns + part.column_first + column;
+    if (!ranges.empty() && skip == 0 && ranges.back().numbers.of(ranges.back().count) == number) {
+      ranges.back().count += ends - begins;
+    } else {
+      ranges.push_back({begins, ends - begins, {key, number, skip == 0 ? 0 : column, skip == 0 ? 1 : columns, skip}});
+    }
+  }
+  return ranges;
+}
 
 }  // namespace
 
@@ -152,12 +183,17 @@ std::vector<Range> FlatLayout::norm_ranges() const {
 }
 
 std::vector<ops::AdamWRange> FlatLayout::adamw_ranges() const {
-  std::vector<ops::AdamWRange> segments;
+  std::vector<ops::AdamWRange> ranges;
   for (const StatePiece& piece : state_pieces()) {
-    segments.push_back(
-        {piece.flat_first, piece.gradient_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});
+    const model::Parameter& parameter = parameters_[piece.parameter];
+    const std::uint64_t key = moment_key(parameter);
+    for (const NumberedRange& run : numbered_ranges(parameter.part, key, piece.parameter_first, piece.count)) {
+      const std::int64_t done = run.first - piece.parameter_first;
+      ranges.push_back({piece.flat_first + done, piece.gradient_first + done, piece.state_first + done, run.count,
+                        parameter.decay, run.numbers});
+    }
   }
-  return segments;
+  return ranges;
 }
 
 }  // namespace plait::parallel

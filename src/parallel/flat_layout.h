@@ -96,6 +96,7 @@ class FlatLayout {
   // replicas (Parameter::replica) on none and unsharded gradients as one data rank's share. Neighbours merged.
   std::vector<Range> norm_ranges() const;
 
+  // Of every piece, cut where the numbers of its elements in the whole parameter jump other than from row to row.
   std::vector<ops::AdamWRange> adamw_ranges() const;
 
  private:

@@ -74,7 +74,8 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   json["precision"] = {{"compute", to_string(first.sizes.compute)},
                        {"matmul", first.sizes.fp8 ? to_string(MatmulType::fp8) : std::string(to_string(first.sizes.compute))},
                        {"gradients", to_string(first.gradient_type)},
-                       {"master", to_string(first.master_type)}};
+                       {"master", to_string(first.master_type)},
+                       {"moments", to_string(first.moment_type)}};
   json["placement"] = Json::array();
   for (int rank = 0; rank < ranks; ++rank) {
     Json place = {{"rank", rank}, {"device", devices[static_cast<std::size_t>(rank)]}};

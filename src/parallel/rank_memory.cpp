@@ -174,9 +174,9 @@ class MemoryItems {
       add(StateTensor::quantized_weights, "quantized_weights", "weights", quantized.bytes);
       add(weight_scales, "weight_scales", "weights", DType::f32, {std::ssize(quantized.list), ops::scale_floats});
     }
-    add(exp_avg, "exp_avg", "optimizer", plan_.master_type, state);
-    add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.master_type, state);
-    add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
+    add(exp_avg, "exp_avg", "optimizer", plan_.moment_type, state);
+    add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.moment_type, state);
+    add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges(), plan_.moment_type));
     add(scalars, "scalars", "constants", scalar, {3});
     add(evaluation_sums, "evaluation_sums", "constants", scalar, {2});
     if (plan_.meets()) add(arrival, "arrival", "constants", scalar, {1});

@@ -131,6 +131,11 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
 
 DType master_type(const Config& config) { return config.precision.compute == "fp64" ? DType::f64 : DType::f32; }
 
+DType moment_type(const Config& config) {
+  const DType master = master_type(config);
+  return master == DType::f64 ? master : dtype_from(config.precision.moments);
+}
+
 namespace {
 
 void require_few_for_links(const char* key, const CollectiveChoice& choice, Axis axis, const Layout& layout) {
@@ -193,6 +198,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                 .fp8 = config.precision.matmul == MatmulType::fp8},
       .gradient_type = gradients,
       .master_type = master_type(config),
+      .moment_type = moment_type(config),
       .separate_master = true,
       .braids = choose_braids(config, layout),
       .micro_batches = static_cast<int>(config.train.global_batch / per_round),
@@ -258,6 +264,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .sizes = sizes,
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
+                .moment_type = job.moment_type,
                 .exchanges = choose_exchanges(config, layout.size(Axis::tensor)),
                 .reductions = choose_reductions(config),
                 .braids = job.braids,

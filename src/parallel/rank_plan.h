@@ -42,7 +42,8 @@ struct RankPlan {
   DeviceKind device_kind = DeviceKind::host;
   model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
-  DType master_type = DType::f32;  // of master weights and moments
+  DType master_type = DType::f32;  // of master weights
+  DType moment_type = DType::f32;  // of AdamW's moments
   CollectiveChoice exchanges;      // of its tensor group, if that has several ranks
   CollectiveChoice reductions;     // of its group of replicas, likewise
   BraidChoice braids;
@@ -98,8 +99,10 @@ struct ReceivedBuffer {
 };
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
-// Of master weights and moments, on any device; checkpoints hold them so.
+// Of master weights, on any device; checkpoints hold them and the moments so.
 DType master_type(const Config& config);
+// Of the moments in a rank's memory.
+DType moment_type(const Config& config);
 // What precision.compute says, or stands for on such a device. ConfigError where there is no such arithmetic.
 DType compute_type(const Config& config, DeviceKind kind);
 
@@ -111,7 +114,7 @@ std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShap
 // micro-batches are cut in halves (choose_braids), all of it is about the halves.
 struct JobOutline {
   model::SegmentSizes sizes;  // of tensor rank 0
-  DType gradient_type = DType::f32, master_type = DType::f32;
+  DType gradient_type = DType::f32, master_type = DType::f32, moment_type = DType::f32;
   bool separate_master = true;
   BraidChoice braids;
   int micro_batches = 1;

@@ -163,7 +163,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   }
   const auto gradient = static_cast<double>(size_of(job.gradient_type)),
              weight = static_cast<double>(size_of(job.sizes.compute));
-  const auto master = static_cast<double>(size_of(job.master_type));
+  const auto master = static_cast<double>(size_of(job.master_type)), moment = static_cast<double>(size_of(job.moment_type));
   const auto data = static_cast<int>(c.data);
   const double shard = c.zero > 0 ? 1.0 / data : 1.0;
   const model::ModelShape local = job.sizes.shape.local(job.sizes.split.size);
@@ -175,7 +175,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   double most_bytes = 0, update = 0, exposed = 0;
   for (const Load& load : loads) {
     const double state = load.elements * shard;
-    update = std::max(update, state * (2 * gradient + 7 * master + weight) / machine_.profile.memory_bytes_per_s);
+    update = std::max(update, state * (2 * gradient + 3 * master + 4 * moment + weight) / machine_.profile.memory_bytes_per_s);
     if (data > 1) {
       const Collective reduction = c.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce;
       const double rounds = c.zero > 1 ? micro_batches : 1;
@@ -190,7 +190,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     const double weights = load.elements * weight + (job.separate_master ? state * master : 0);
     const double gradients = c.zero > 1 ? state * gradient : load.elements * gradient;
     const double kept = load.saved * kept_at_once;
-    most_bytes = std::max(most_bytes, weights + gradients + 2 * state * master + kept + load.once + workspace);
+    most_bytes = std::max(most_bytes, weights + gradients + 2 * state * moment + kept + load.once + workspace);
   }
   estimate.seconds += update + exposed;
   estimate.bytes = most_bytes;

@@ -84,7 +84,7 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
   const topology::DeviceProfile& profile = machine_.profile;
   const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
              weight = static_cast<double>(size_of(plan.sizes.compute));
-  const auto master = static_cast<double>(size_of(plan.master_type));
+  const auto master = static_cast<double>(size_of(plan.master_type)), moment = static_cast<double>(size_of(plan.moment_type));
   const parallel::FlatLayout& flat = plan.flat;
   const auto bucket = [&]() -> const parallel::Bucket& { return flat.buckets()[at(i.bucket)]; };
   switch (i.kind) {
@@ -111,7 +111,7 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::reduce_scalars: return {.seconds = tree_seconds(profile, layout_.ranks())};
     case InstructionKind::update: {
       // Reads gradient, master weight and both moments, writes the latter three and the weights that are computed with.
-      const double bytes = gradient + 7 * master + (plan.separate_master ? weight : 0);
+      const double bytes = gradient + 3 * master + 4 * moment + (plan.separate_master ? weight : 0);
       const double nominal = bytes / profile.memory_bytes_per_s;
       const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_element : std::nullopt;
       return {.seconds = 2 * profile.kernel_seconds + measured.value_or(nominal) * static_cast<double>(flat.state_elements())};

@@ -120,7 +120,7 @@ Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
 
 void Interpreter::fill_constants() {
   const StreamRef s = compute_stream();
-  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_ranges());
+  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_ranges(), plan_.moment_type);
   s.copy(buffers_.adamw_table.data, table.data(), table.size());
   s.synchronize();
   if (buffers_.rope_table) {

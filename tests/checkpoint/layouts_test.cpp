@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/training_tensors.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "data/dataset.h"
@@ -105,6 +106,38 @@ TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial", trained);
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
+}
+
+// Files hold moments in fp32, whatever ranks keep: bf16 ones come back as they were, others are rounded to nearest.
+TEST_P(CheckpointLayouts, MomentsInBf16AreReadAndWrittenByEveryLayout) {
+  const auto config = [&](const LayoutCase& layout, const char* moments) {
+    Config c = config_of(GetParam(), layout.parallel, layout.ranks);
+    c.precision.moments = moments;
+    return c;
+  };
+  const fs::path wide = run(config_of(GetParam(), "", 1), "wide");
+  fs::path previous = wide;
+  std::string narrow;
+  for (const LayoutCase& layout : {LayoutCase{"", 1}, layouts[0], layouts[2], layouts[3], layouts[6], layouts[7]}) {
+    const fs::path again = run(config(layout, "bf16"), "narrow" + std::string(layout.parallel), previous);
+    EXPECT_EQ(read_file(wide / "model.safetensors"), read_file(again / "model.safetensors")) << layout.parallel;
+    const std::string moments = read_file(again / "optimizer.safetensors");
+    if (narrow.empty()) narrow = moments;
+    EXPECT_EQ(moments, narrow) << layout.parallel;
+    previous = again;
+  }
+  EXPECT_EQ(read_file(run(config({"", 1}, "fp32"), "wide again", previous) / "optimizer.safetensors"), narrow);
+  const CheckpointReader before(wide), after(previous);
+  for (const model::Parameter& p : model::parameters(model::resolve_shape(config_of(GetParam(), "", 1).model, 150, 16))) {
+    for (const std::string& name : {exp_avg_name(p), exp_avg_sq_name(p)}) {
+      const std::int64_t count = p.stored_shape.elements();
+      EXPECT_EQ(after.tensor(name).dtype, DType::f32);
+      std::vector<float> a(static_cast<std::size_t>(count)), b(a);
+      before.read(name, 0, count, a.data());
+      after.read(name, 0, count, b.data());
+      for (std::size_t i = 0; i < a.size(); ++i) ASSERT_EQ(b[i], static_cast<float>(BFloat16(a[i]))) << name << " " << i;
+    }
+  }
 }
 
 using TrainingCheckpoint = test::InTemporaryDirectory;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace plait::parallel {
 namespace {
@@ -107,6 +108,54 @@ TEST_P(FlatLayoutTest, ZeRO2KeepsShardsOfGradientsAndTwoBucketsOfWholeOnes) {
   std::int64_t all = 0;
   for (const model::Parameter& p : list) all += p.shape.elements();
   EXPECT_EQ(counted[0], all);
+}
+
+// Random numbers for rounding moments go by these: the element's own in the whole parameter, on every rank of every layout.
+TEST_P(FlatLayoutTest, ElementsAreNumberedAsInTheWholeParameter) {
+  model::ModelShape s = shape();
+  s.heads = s.kv_heads = 4, s.head_dim = 10, s.mlp = Mlp::swiglu;
+  const std::vector<model::Parameter> whole = model::parameters(s);
+  std::map<std::string, std::uint64_t> keys;
+  for (const int tensor : {1, 2, 4}) {
+    for (const int zero : {0, 1}) {
+      std::map<std::uint64_t, std::map<std::int64_t, int>> seen;
+      for (int rank = 0; rank < tensor * data_size(); ++rank) {
+        const std::vector<int> segments = {0, 1, 2, 3, 4, 5, 6, 7};
+        const std::vector<model::Parameter> part = model::parameters(s, {rank % tensor, tensor, false}, segments);
+        const FlatLayout flat(part, {.data = {rank / tensor, data_size(), zero}, .bucket_bytes = std::get<1>(GetParam())});
+        const std::vector<ops::AdamWRange> ranges = flat.adamw_ranges();
+        auto range = ranges.begin();
+        for (const FlatLayout::StatePiece& piece : flat.state_pieces()) {
+          const model::Parameter& parameter = part[piece.parameter];
+          // The ranges of a piece tile it.
+          std::vector<std::int64_t> numbers;
+          for (std::int64_t done = 0; done < piece.count; done += range->count, ++range) {
+            ASSERT_NE(range, ranges.end());
+            ASSERT_EQ(range->offset, piece.flat_first + done);
+            ASSERT_EQ(range->gradient_offset, piece.gradient_first + done);
+            ASSERT_EQ(range->state_offset, piece.state_first + done);
+            EXPECT_EQ(range->decay, parameter.decay);
+            EXPECT_EQ(keys.try_emplace(parameter.name, range->numbers.key).first->second, range->numbers.key);
+            for (std::int64_t k = 0; k < range->count; ++k) numbers.push_back(range->numbers.of(k));
+          }
+          for (const model::ElementRun& run : model::whole_runs(parameter.part, piece.parameter_first, piece.count)) {
+            for (std::int64_t i = 0; i < run.count; ++i)
+              ASSERT_EQ(numbers.at(static_cast<std::size_t>(run.first - piece.parameter_first + i)), run.whole_first + i);
+          }
+          if (parameter.replica || (zero == 0 && rank >= tensor)) continue;
+          for (const std::int64_t number : numbers) ++seen[keys.at(parameter.name)][number];
+        }
+        EXPECT_EQ(range, ranges.end());
+      }
+      for (const model::Parameter& p : whole) {
+        EXPECT_EQ(std::ssize(seen[keys.at(p.name)]), p.stored_shape.elements()) << p.name;
+        for (const auto& [number, times] : seen[keys.at(p.name)]) ASSERT_EQ(times, 1) << p.name << " " << number;
+      }
+    }
+  }
+  std::set<std::uint64_t> different;
+  for (const auto& [name, key] : keys) different.insert(key);
+  EXPECT_EQ(different.size(), whole.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FlatLayoutTest,

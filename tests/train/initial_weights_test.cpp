@@ -60,6 +60,7 @@ TEST_P(InitFromLayouts, WithOptimizerContinuesBitForBit) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, InitFromLayouts,
     testing::Values(ForkCase{"serial", {"launch.ranks=1"}}, ForkCase{"zero1", {"launch.ranks=2", "parallel.zero=1"}},
+                    ForkCase{"zero2_bf16_moments", {"launch.ranks=2", "parallel.zero=2", "precision.moments=bf16"}},
                     ForkCase{"tensor_pipeline", {"launch.ranks=4", "parallel.tensor=2", "parallel.pipeline=2"}}),
     [](const auto& instance) { return instance.param.name; });
 
