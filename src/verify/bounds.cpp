@@ -56,6 +56,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .summed = unit_roundoff(plan.scalar_type()),
                       .gradients = unit_roundoff(plan.gradient_type),
                       .master = unit_roundoff(plan.master_type),
+                      .moments = plan.moment_type == plan.master_type ? 0 : 2 * unit_roundoff(plan.moment_type),
                       .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), sequence}),
                       .segments = shape.segments(),
                       .tokens = plan.global_batch * sequence,
@@ -93,29 +94,48 @@ double VerifyBounds::movement(std::int64_t step, double largest_moment) const {
   return rates[static_cast<std::size_t>(step - 1)] * root / (root + optimizer.epsilon);
 }
 
-double VerifyBounds::update(std::int64_t step, double drift, double moment, double largest_moment) const {
+MomentsApart VerifyBounds::moments_apart(double first, double second, const MomentsApart& before) const {
+  return {optimizer.beta1 * before.first + moments * std::abs(first), optimizer.beta2 * before.second + moments * second};
+}
+
+double VerifyBounds::rounded_moments(std::int64_t step, double first, double second, const MomentsApart& before) const {
+  if (before.first == 0 && before.second == 0) return 0;
+  const auto t = static_cast<double>(step);
+  const double correction1 = 1 - std::pow(optimizer.beta1, t), correction2 = 1 - std::pow(optimizer.beta2, t);
+  const double first_apart = optimizer.beta1 * before.first / correction1,
+               second_apart = optimizer.beta2 * before.second / correction2;
+  const double largest_first = (1 + moments) * std::abs(first) / correction1;
+  const double root = std::sqrt(std::max(0.0, (1 - moments) * second / correction2 - second_apart));
+  const double widest = std::sqrt(second_apart), root_apart = root > 0 ? std::min(second_apart / (2 * root), widest) : widest;
+  return (first_apart + largest_first * root_apart / (root + optimizer.epsilon)) / (root + optimizer.epsilon);
+}
+
+double VerifyBounds::update(std::int64_t step, double drift, double moment, double largest_moment, double rounded) const {
   const double correction = 1 - std::pow(optimizer.beta2, static_cast<double>(step));  // v̂ = v / correction
   const double root = std::sqrt(moment / correction), largest_root = std::sqrt(largest_moment / correction);
   const double share = gradient(drift) * largest_root / (root + optimizer.epsilon);
-  return 2 * rates[static_cast<std::size_t>(step - 1)] * std::min(1.0, share);
+  return 2 * rates[static_cast<std::size_t>(step - 1)] * std::min(1.0, share + rounded / 2);
 }
 
 nlohmann::ordered_json to_json(const VerifyBounds& b) {
-  return {{"parameter",
-           {{"rule",
-             "of each element: sum over steps of 2 lr min(1, gradient * max(root) / (root + epsilon)) + rounding * "
-             "max|parameter|, where root is that of AdamW's second moment, its bias corrected"},
-            {"lr", b.rates},
-            {"epsilon", b.optimizer.epsilon},
-            {"rounding", b.parameter_rounding(std::ssize(b.rates), 1)},
-            {"weight_rounding", b.weight_rounding(1)}}},
-          {"from",
-           {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
-            {"longest_sum", b.longest_sum},
-            {"segments", b.segments},
-            {"tokens", b.tokens},
-            {"micro_batches", b.micro_batches},
-            {"fp8_operands", b.operands}}}};
+  return {
+      {"parameter",
+       {{"rule",
+         "of each element: sum over steps of 2 lr min(1, gradient * max(root) / (root + epsilon) + moments / 2) + rounding * "
+         "max|parameter|, where root is that of AdamW's second moment, its bias corrected, and moments what neighbours in "
+         "the type of moments make of the update; 0 where that is the parameter's own"},
+        {"lr", b.rates},
+        {"epsilon", b.optimizer.epsilon},
+        {"rounding", b.parameter_rounding(std::ssize(b.rates), 1)},
+        {"weight_rounding", b.weight_rounding(1)}}},
+      {"from",
+       {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
+        {"moments", b.moments},
+        {"longest_sum", b.longest_sum},
+        {"segments", b.segments},
+        {"tokens", b.tokens},
+        {"micro_batches", b.micro_batches},
+        {"fp8_operands", b.operands}}}};
 }
 
 }  // namespace plait::verify

@@ -39,6 +39,17 @@
 // The weights that segments compute with are parameters rounded, to neighbours at worst:
 //   weight = parameter + 2 u(stored) max |w|
 //
+// Moments in bf16 (precision.moments). An element is rounded by the same random number in every layout
+// (ops/moment_rounding.h), and that keeps order: two runs whose moments are about the same round them to the same number of
+// bf16 or to neighbours. Between neighbours are at most 2^-7 of the number, and β of a difference is there after the next
+// update. So after each step, from m and v as the serial run keeps them,
+//   apart(m) <- β1 apart(m) + 2^-7 |m|      apart(v) <- β2 apart(v) + 2^-7 v
+// An update computes with moments that are apart by β1 apart(m) and β2 apart(v) of the steps before, so it moves the element
+// by at most lr times
+//   moments = (Δm̂ + |m̂| Δ√v̂ / (√v̂ + ε)) / (√v̂ + ε),  Δ√v̂ = min(Δv̂ / 2√v̂, √Δv̂)
+// more or less (m̂ as large and √v̂ as small as the rounding of what is kept allows). Half of it goes under the min, beside what
+// gradients do; the first update has none of it.
+//
 // Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
 // it to d would: from the second step on, e + d takes the place of e, with
 //   d = √(Σ b²) / √(Σ w²), over all elements of matrices that ever had a gradient, b the bound of the element w so far
@@ -59,6 +70,11 @@ namespace plait::verify {
 // The optimizer of those steps: train.optimizer but for the learning rate, which is constant, and epsilon.
 OptimizerConfig verify_optimizer(const Config& config);
 
+// How far apart two runs' moments of an element may be for their rounding.
+struct MomentsApart {
+  double first = 0, second = 0;
+};
+
 // What the serial run found in a step.
 struct StepFigures {
   double loss = 0, norm = 0;
@@ -72,6 +88,7 @@ struct StepFigures {
 struct VerifyBounds {
   // What they follow from.
   double stored = 0, summed = 0, gradients = 0, master = 0;  // unit roundoffs
+  double moments = 0;  // of moments that are rounded by themselves: what is between neighbours, of a number; else 0
   std::int64_t longest_sum = 0, segments = 0, tokens = 0, micro_batches = 0;
   std::int64_t operands = 0;  // elements that are rounded to FP8 in all steps; 0 without
   OptimizerConfig optimizer;
@@ -83,8 +100,12 @@ struct VerifyBounds {
   double norm(const StepFigures& step) const;
   double loss(const StepFigures& step) const;
   // What step `step` (from 1) adds to the bound of an element of a parameter; `moment`: AdamW's second moment of the element
-  // after the step, `largest_moment`: the largest of the tensor.
-  double update(std::int64_t step, double drift, double moment, double largest_moment) const;
+  // after the step, `largest_moment`: the largest of the tensor; `rounded`: rounded_moments() of the element.
+  double update(std::int64_t step, double drift, double moment, double largest_moment, double rounded = 0) const;
+  // `moments` above: by how much of lr the step may move an element more or less; `before`: of its moments after the step
+  // before, which the step leaves as `first` and `second`.
+  double rounded_moments(std::int64_t step, double first, double second, const MomentsApart& before) const;
+  MomentsApart moments_apart(double first, double second, const MomentsApart& before) const;  // after the step
   // What the step moves the elements with the largest gradients of a tensor by, if these keep their sign.
   double movement(std::int64_t step, double largest_moment) const;
   // What comes on top of that after step `step`; `magnitude`: the tensor's largest element.

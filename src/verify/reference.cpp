@@ -77,20 +77,30 @@ void ReferenceRecorder::count_update(std::int64_t step) {
     const model::Parameter& parameter = plan.parameters[piece.parameter];
     const std::vector<double> moments =
         interpreter_.synchronize_read(interpreter_.exp_avg_sq().rows(piece.state_first, piece.count));
+    const std::vector<double> first_moments =
+        interpreter_.synchronize_read(interpreter_.exp_avg().rows(piece.state_first, piece.count));
     const std::vector<double> values =
         interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
-    const double largest = *std::max_element(moments.begin(), moments.end());
+    const auto place_of_largest = static_cast<std::size_t>(std::max_element(moments.begin(), moments.end()) - moments.begin());
+    const double largest = moments[place_of_largest];
     std::vector<double>& bounds = updates_.try_emplace(piece.parameter, moments.size(), 0.0).first->second;
+    std::vector<MomentsApart>& apart_before = moments_apart_.try_emplace(piece.parameter, moments.size()).first->second;
+    const auto rounded_moments = [&](std::size_t i) {
+      return bounds_.rounded_moments(step, first_moments[i], moments[i], apart_before[i]);
+    };
     if (largest > 0) {
       double magnitude = 0;
       for (const double value : values) magnitude = std::max(magnitude, std::abs(value));
       double& moved = movements_.try_emplace(piece.parameter, 0.0).first->second;
       moved += bounds_.movement(step, largest);
-      rounding_ = std::max(rounding_, bounds_.parameter_rounding(step, magnitude) / moved);
+      double& lost = lost_.try_emplace(piece.parameter, 0.0).first->second;
+      lost += bounds_.rates[static_cast<std::size_t>(step - 1)] * rounded_moments(place_of_largest);
+      rounding_ = std::max(rounding_, (bounds_.parameter_rounding(step, magnitude) + lost) / moved);
     }
     SumOfSquares of_values;
     for (std::size_t i = 0; i < moments.size(); ++i) {
-      bounds[i] += bounds_.update(step, drift_, moments[i], largest);
+      bounds[i] += bounds_.update(step, drift_, moments[i], largest, rounded_moments(i));
+      apart_before[i] = bounds_.moments_apart(first_moments[i], moments[i], apart_before[i]);
       of_values.add(values[i]);
       if (!parameter.decay || moments[i] == 0) continue;  // no matrix, or an element that is not used
       apart.add(bounds[i]);

@@ -51,6 +51,8 @@ class ReferenceRecorder {
   double drift_ = 0, next_drift_ = 0;                   // of the weights that this step and the next one start from
   double logits_ = 0;
   std::map<std::size_t, double> movements_;  // of the elements with the largest gradients so far, by parameter
+  std::map<std::size_t, double> lost_;       // the part of their bounds that is the moments' rounding
+  std::map<std::size_t, std::vector<MomentsApart>> moments_apart_;  // by parameter
   double rounding_ = 0;
   std::vector<checkpoint::TensorSpec> specs_;
   std::vector<std::vector<double>> values_;  // of each

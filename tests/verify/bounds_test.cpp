@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/philox.h"
+#include "ops/moment_rounding.h"
 #include "verify/bounds.h"
 #include "verify/findings.h"
 #include "verify/verify_cases.h"
@@ -94,6 +96,50 @@ TEST(VerifyBounds, OfAParameterFollowItsGradient) {
   EXPECT_GT(b.update(1, 0, v / 100, v), 9 * b.update(1, 0, v, v)) << "a smaller gradient has a larger relative error";
   EXPECT_LE(b.update(1, 0, 0, 1e6), 2 * lr) << "AdamW moves nothing further than that";
   EXPECT_GT(b.update(1, 1e-3, v, v), 10 * b.update(1, 0, v, v));
+}
+
+// Two runs whose gradients differ a little, with random numbers that lie just where one of them is rounded up and the other, if
+// it is smaller, is not: the worst that rounding can do to them.
+TEST(VerifyBounds, OfBf16MomentsHoldHoweverTheyAreRounded) {
+  EXPECT_EQ(bounds_of({}).moments, 0);
+  EXPECT_EQ(bounds_of({"precision.compute=fp64"}).moments, 0);
+  const VerifyBounds b = bounds_of({"precision.moments=bf16"});
+  EXPECT_EQ(b.moments, std::ldexp(1.0, -7));
+  EXPECT_EQ(b.rounded_moments(1, 1e-3, 1e-6, {}), 0) << "the first update reads none";
+  const double b1 = b.optimizer.beta1, b2 = b.optimizer.beta2, epsilon = b.optimizer.epsilon;
+  const Random random(1, "gradients");
+  double tightest = 0;
+  for (std::uint64_t trial = 0; trial < 2000; ++trial) {
+    struct Run {
+      double m = 0, v = 0;
+    } a, c;
+    MomentsApart apart;
+    const double size = std::exp(static_cast<double>(random.normal(10 * trial)) * 4 - 6);
+    const auto sign = trial % 3 == 0 ? 1 : -1;
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      const double g = size * static_cast<double>(random.normal(10 * trial + static_cast<std::uint64_t>(step)));
+      const auto move = [&](Run& run, double gradient) {
+        run.m = b1 * run.m + (1 - b1) * gradient;
+        run.v = b2 * run.v + (1 - b2) * gradient * gradient;
+        const auto t = static_cast<double>(step);
+        return run.m / (1 - std::pow(b1, t)) / (std::sqrt(run.v / (1 - std::pow(b2, t))) + epsilon);
+      };
+      const double difference = std::abs(move(a, g) - move(c, g * (1 + sign * 1e-6)));
+      const auto round = [](double& one, double& other) {
+        const std::uint32_t left_out = std::bit_cast<std::uint32_t>(static_cast<float>(one)) & 0xffffu;
+        const std::uint32_t number = left_out == 0 ? 0 : 0x10000u - left_out;
+        one = static_cast<double>(static_cast<float>(ops::rounded_by(static_cast<float>(one), number)));
+        other = static_cast<double>(static_cast<float>(ops::rounded_by(static_cast<float>(other), number)));
+      };
+      round(a.m, c.m);
+      round(a.v, c.v);
+      const double bound = b.rounded_moments(step, a.m, a.v, apart);
+      ASSERT_LE(difference, bound + 3e-5) << "step " << step << " of trial " << trial;
+      if (step > 1) tightest = std::max(tightest, difference / bound);
+      apart = b.moments_apart(a.m, a.v, apart);
+    }
+  }
+  EXPECT_GT(tightest, 0.5);
 }
 
 // A configuration is verified as it is, whatever it trains with.

@@ -59,6 +59,21 @@ TEST_F(Verify, EveryPrecisionAgrees) {
   }
 }
 
+// Moments in bf16 are rounded alike too, and what that leaves open makes no bound weak.
+TEST_F(Verify, Bf16MomentsAgree) {
+  const std::vector<std::string> layouts = {"data=2",   "data=2 zero=1", "data=2 zero=2",
+                                            "tensor=2", "pipeline=2",    "pipeline=2 tensor=2 data=2 zero=1 schedule=zb-v"};
+  for (const char* precision : {"fp32", "bf16"}) {
+    const VerifyReport report = verify(verify_request(
+        layouts, {}, {"precision.moments=bf16", "verify.steps=4", std::string("precision.compute=") + precision}));
+    EXPECT_EQ(report.failed(), 0) << precision;
+    EXPECT_EQ(report.layouts.size(), layouts.size());
+    for (const WeakBound& weak : report.models.front().weak) ADD_FAILURE() << precision << ": " << weak.text();
+    for (const LayoutResult& result : report.layouts)
+      EXPECT_GT(result.findings.of(ErrorKind::parameter).largest, 0) << "compared with itself?";
+  }
+}
+
 // Tensor-parallel ranks round their parts of operands with one scale: all layouts round alike.
 TEST_F(Verify, Fp8LayoutsRoundAsTheSerialRunDoes) {
   const std::vector<std::string> fp64 = {"precision.matmul=fp8", "precision.compute=fp64"};
