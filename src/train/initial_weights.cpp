@@ -215,6 +215,13 @@ void compare_contents(const Config& config, const checkpoint::WeightsReader& rea
 
 }  // namespace
 
+std::string changed_moments(const Config& before, const Config& now) {
+  const std::string &was = before.precision.moments, &is = now.precision.moments;
+  if (was == is) return "";
+  return fmt::format("precision.moments is {}, and was {} before: moments are {}", is, was,
+                     is == "bf16" ? "rounded to nearest once" : "read as they were");
+}
+
 InitialWeights open_initial_weights(const Config& config) {
   const InitFromConfig& wanted = config.train.init_from;
   InitialWeights weights;
@@ -257,6 +264,9 @@ InitialWeights open_initial_weights(const Config& config) {
   expect_training_tensors(reader, shape, parallel::master_type(config),
                           wanted.optimizer ? Restored::everything : Restored::weights);
 
+  if (wanted.optimizer && before) {
+    if (std::string changed = changed_moments(*before, config); !changed.empty()) weights.notes.push_back(std::move(changed));
+  }
   if (wanted.optimizer && before && reader.step() > 0) weights.notes.push_back(learning_rates(*before, config, reader.step()));
   weights.record = {{"checkpoint", weights.checkpoint.directory.string()},
                     {"step", reader.step()},

@@ -13,6 +13,9 @@
 
 namespace plait::train {
 
+// What to tell the user of a run that takes moments of a run with other precision.moments; empty where these are the same.
+std::string changed_moments(const Config& before, const Config& now);
+
 struct InitialWeights {
   checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()
   std::shared_ptr<const data::Tokenizer> tokenizer;  // of the new run: the other run's, wherever both have one

@@ -48,6 +48,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   if (const std::optional<Config> before = config_of(reader)) {
     const std::string moved = moved_schedule(before->train, config.train, found.step);
     if (!moved.empty()) origin.notes.push_back(moved);
+    if (std::string changed = changed_moments(*before, config); !changed.empty()) origin.notes.push_back(std::move(changed));
   }
   if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
   return {.run_dir = found.run_dir,

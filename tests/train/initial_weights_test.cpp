@@ -83,6 +83,18 @@ TEST_F(InitFrom, WeightsAloneStartANewRun) {
   expect_same_state(at("new", 1), at("again", 1));
 }
 
+TEST_F(InitFrom, MomentsMayBeOfAnotherType) {
+  ASSERT_EQ(train(request({"train.steps=3"})), 0);
+  const auto notes = [&](bool optimizer, const char* moments) {
+    const Config config = parse_config(yaml(), from(run_dir(), optimizer, {std::string("precision.moments=") + moments}));
+    return testing::PrintToString(open_initial_weights(config).notes);
+  };
+  EXPECT_THAT(notes(true, "bf16"),
+              HasSubstr("precision.moments is bf16, and was fp32 before: moments are rounded to nearest once"));
+  EXPECT_THAT(notes(true, "fp32"), Not(HasSubstr("precision.moments")));
+  EXPECT_THAT(notes(false, "bf16"), Not(HasSubstr("precision.moments"))) << "none are taken";
+}
+
 TEST_F(InitFrom, AnyLayoutStartsFromAnyOther) {
   ASSERT_EQ(train(request({"launch.ranks=4", "parallel.tensor=2", "parallel.pipeline=2"})), 0);
   ASSERT_EQ(train(request(from(at("run", 3), true, {"launch.ranks=2", "parallel.zero=1", "run.name=other"}))), 0);

@@ -91,7 +91,11 @@ TEST_F(TrainerTest, ARunMayGoOnWithOtherMoments) {
     };
     ASSERT_EQ(train(request(with(before))), 0);
     const double whole = metrics(run_dir(name)).back()["loss"];
-    ASSERT_EQ(train(request(with(after), checkpoint::checkpoint_directory(run_dir(name), 3))), 0);
+    testing::internal::CaptureStderr();
+    const int status = train(request(with(after), checkpoint::checkpoint_directory(run_dir(name), 3)));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::HasSubstr("precision.moments is " + std::string(after) + ", and was " + before + " before"));
+    ASSERT_EQ(status, 0);
     const double changed = metrics(run_dir(name)).back()["loss"];
     EXPECT_NE(changed, whole) << name;
     EXPECT_NEAR(changed, whole, 2e-3 * whole) << name;
