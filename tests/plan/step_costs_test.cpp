@@ -204,6 +204,14 @@ TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
   EXPECT_TRUE(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().chain.empty());
 }
 
+double update_seconds(const CostsOfConfig& c) {
+  const auto& list = c.stages[0].train.instructions;
+  for (std::size_t n = 0; n < list.size(); ++n) {
+    if (list[n].kind == parallel::InstructionKind::update) return c.costs.work(0, static_cast<int>(n), 0, nullptr).seconds;
+  }
+  return 0;
+}
+
 TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
   const CostsOfConfig all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
       sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
@@ -211,14 +219,18 @@ TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
   EXPECT_NEAR(sharded.costs.traffic().of(parallel::groups::replicas)[0].bytes /
                   all.costs.traffic().of(parallel::groups::replicas)[0].bytes,
               1, 0.02);
-  const auto update = [](const CostsOfConfig& c) {
-    const auto& list = c.stages[0].train.instructions;
-    for (std::size_t n = 0; n < list.size(); ++n) {
-      if (list[n].kind == parallel::InstructionKind::update) return c.costs.work(0, static_cast<int>(n), 0, nullptr).seconds;
-    }
-    return 0.0;
-  };
-  EXPECT_LT(update(sharded), update(all));
+  EXPECT_LT(update_seconds(sharded), update_seconds(all));
+}
+
+// Both are read and written: four times two bytes an element.
+TEST(StepCosts, UpdatesOfBf16MomentsMoveEightBytesAnElementLess) {
+  Config c = config("data: 1, tensor: 1, pipeline: 1");
+  const CostsOfConfig wide(c);
+  c.precision.moments = "bf16";
+  const CostsOfConfig narrow(c);
+  const double bytes = 8 * static_cast<double>(narrow.stages[0].flat.state_elements());
+  EXPECT_NEAR(update_seconds(wide) - update_seconds(narrow), bytes / topology::nominal_profile("cpu").memory_bytes_per_s,
+              1e-12);
 }
 
 TEST(StepCosts, ARankAloneOnlyComputes) {
