@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
 #include <exception>
 #include <iostream>
+#include <streambuf>
 #include <string>
+#include <system_error>
 
 #include "commands.h"
 #include "core/error.h"
@@ -14,6 +17,59 @@
 #include "launch/stop_signals.h"
 #include "train/report/environment.h"
 #include "usage.h"
+
+namespace plait {
+namespace {
+
+[[noreturn]] void output_failed(const std::string& why) { throw ConfigError("cannot write to standard output: " + why); }
+
+// std::cout's way to stdout while one exists. What cannot be written is an error at once, and an error as a file's is.
+class CheckedOutput final : public std::streambuf {
+ public:
+  CheckedOutput() : usual_(std::cout.rdbuf(this)) { std::cout.exceptions(std::ios::badbit); }
+  CheckedOutput(const CheckedOutput&) = delete;
+  CheckedOutput& operator=(const CheckedOutput&) = delete;
+  ~CheckedOutput() override {
+    std::cout.exceptions(std::ios::goodbit);
+    std::cout.rdbuf(usual_);
+  }
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize length) override {
+    const auto bytes = static_cast<std::size_t>(length);
+    if (std::fwrite(text, 1, bytes, stdout) != bytes) output_failed(errno_text());
+    return length;
+  }
+  int_type overflow(int_type c) override {
+    if (!traits_type::eq_int_type(c, traits_type::eof()) && std::fputc(c, stdout) == EOF) output_failed(errno_text());
+    return traits_type::not_eof(c);
+  }
+  int sync() override {
+    if (std::fflush(stdout) != 0) output_failed(errno_text());
+    return 0;
+  }
+
+  std::streambuf* const usual_;
+};
+
+// Runs the command that the arguments name, to the last byte of its output.
+void run(CLI::App& app, int argc, char** argv) {
+  const CheckedOutput checked;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw;
+    app.exit(error);  // --help, --version
+  } catch (const std::system_error& error) {
+    if (!std::ferror(stdout)) throw;
+    output_failed(error.code().message());  // of fmt::print
+  }
+  if (std::ferror(stdout)) output_failed("a part of it is lost");  // of lines that went on; nobody has kept why
+  std::cout.flush();
+}
+
+}  // namespace
+}  // namespace plait
 
 int main(int argc, char** argv) {
   // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
@@ -42,9 +98,8 @@ int main(int argc, char** argv) {
   plait::add_topo_command(app, status);
   plait::add_help_command(app, status);
   try {
-    app.parse(argc, argv);
+    plait::run(app, argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     std::cerr << plait::usage_text(app, error);
     return 2;  // CLI11's own codes are many
   } catch (const plait::launch::Interrupted& error) {
