@@ -18,6 +18,7 @@ constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t max_dims = 16;
 constexpr int deepest_header = 8;
+constexpr std::uint64_t most_elements = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::array<std::pair<std::string_view, DType>, 6> dtype_names{{{"F32", DType::f32},
                                                                          {"F64", DType::f64},
@@ -26,6 +27,22 @@ constexpr std::array<std::pair<std::string_view, DType>, 6> dtype_names{{{"F32",
                                                                          {"I32", DType::i32},
                                                                          {"U8", DType::u8}}};
 
+// The format's other types, in bits: several elements of the narrowest share a byte.
+constexpr std::array<std::pair<std::string_view, std::uint64_t>, 14> other_types{{{"BOOL", 8},
+                                                                                  {"I8", 8},
+                                                                                  {"I16", 16},
+                                                                                  {"U16", 16},
+                                                                                  {"U32", 32},
+                                                                                  {"I64", 64},
+                                                                                  {"U64", 64},
+                                                                                  {"C64", 64},
+                                                                                  {"F8_E4M3", 8},
+                                                                                  {"F8_E5M2", 8},
+                                                                                  {"F8_E8M0", 8},
+                                                                                  {"F6_E2M3", 6},
+                                                                                  {"F6_E3M2", 6},
+                                                                                  {"F4", 4}}};
+
 std::string_view name_of(DType dtype) {
   for (const auto& [name, type] : dtype_names) {
     if (type == dtype) return name;
@@ -33,11 +50,10 @@ std::string_view name_of(DType dtype) {
   throw InternalError("this element type has no safetensors name");
 }
 
-std::optional<DType> dtype_named(std::string_view name) {
-  for (const auto& [known, type] : dtype_names) {
-    if (known == name) return type;
-  }
-  return std::nullopt;
+template <typename Types>
+auto find_named(const Types& types, std::string_view name) {
+  const auto found = std::ranges::find(types, name, [](const auto& type) { return type.first; });
+  return found == types.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string little_endian(std::uint64_t value) {
@@ -104,23 +120,28 @@ class HeaderParser {
     TensorSpec spec;
     spec.name = name;
     const auto& dtype = entry.at("dtype");
-    const auto known = dtype.is_string() ? dtype_named(dtype.get_ref<const std::string&>()) : std::nullopt;
-    if (!known) broken("unknown dtype " + dtype.dump());
-    spec.dtype = *known;
+    const std::string type = dtype.is_string() ? dtype.get<std::string>() : "";
+    const auto known = find_named(dtype_names, type);
+    const auto other_bits = find_named(other_types, type);
+    if (!known && !other_bits) broken("unknown dtype " + dtype.dump());
+    if (known) spec.dtype = *known;
 
     const auto& shape = entry.at("shape");
     if (!shape.is_array() || shape.size() > max_dims) {
       broken("shape is not a list of at most " + std::to_string(max_dims) + " dims");
     }
-    std::uint64_t bytes = size_of(spec.dtype);
+    std::uint64_t elements = 1, bits = 0;
     for (const auto& dim : shape) {
       if (!dim.is_number_unsigned()) broken("shape has a dim that is not a non-negative integer");
       const auto size = dim.get<std::uint64_t>();
-      if (__builtin_mul_overflow(bytes, size, &bytes) || size > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+      if (__builtin_mul_overflow(elements, size, &elements) || std::max(elements, size) > most_elements)
         broken("shape overflows");
-      }
       spec.shape.push_back(static_cast<std::int64_t>(size));
     }
+    const std::uint64_t bits_each = known ? 8 * size_of(*known) : *other_bits;
+    if (__builtin_mul_overflow(elements, bits_each, &bits)) broken("shape overflows");
+    if (bits % 8 != 0) broken("shape and dtype " + type + " do not end with a whole byte");
+    const std::uint64_t bytes = bits / 8;
     const auto& offsets = entry.at("data_offsets");
     if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
       broken("data_offsets is not a pair of non-negative integers");
@@ -134,28 +155,37 @@ class HeaderParser {
     if (end - begin != bytes) {
       broken("data_offsets hold " + std::to_string(end - begin) + " bytes, shape and dtype make " + std::to_string(bytes));
     }
-    layout_.tensors.push_back({std::move(spec), layout_.header.size() + begin});
+    ranges_.push_back({layout_.header.size() + begin, layout_.header.size() + end, name});
+    if (known) {
+      layout_.tensors.push_back({std::move(spec), layout_.header.size() + begin});
+    } else {
+      layout_.others.push_back({name, type});
+    }
   }
 
   // Contiguous from the header to the end: no tensor overlaps another, no byte belongs to none.
   void check_order() {
-    const auto end_of = [](const PlacedTensor& t) { return t.offset + static_cast<std::uint64_t>(t.spec.bytes()); };
-    std::sort(layout_.tensors.begin(), layout_.tensors.end(), [&](const PlacedTensor& a, const PlacedTensor& b) {
-      return std::pair(a.offset, end_of(a)) < std::pair(b.offset, end_of(b));
-    });
+    std::ranges::sort(layout_.tensors, {}, [](const PlacedTensor& t) { return std::pair(t.offset, t.spec.bytes()); });
+    std::ranges::sort(ranges_, {}, [](const Range& range) { return std::pair(range.begin, range.end); });
     std::uint64_t expected = layout_.header.size();
-    for (const PlacedTensor& tensor : layout_.tensors) {
-      if (tensor.offset < expected) fail("tensor '" + tensor.spec.name + "' overlaps the one before it");
-      if (tensor.offset > expected) fail("there are unused bytes in front of tensor '" + tensor.spec.name + "'");
-      expected = end_of(tensor);
+    for (const Range& range : ranges_) {
+      if (range.begin < expected) fail("tensor '" + range.tensor + "' overlaps the one before it");
+      if (range.begin > expected) fail("there are unused bytes in front of tensor '" + range.tensor + "'");
+      expected = range.end;
     }
     if (expected != layout_.file_bytes) {
       fail(std::to_string(layout_.file_bytes - expected) + " bytes follow the last tensor");
     }
   }
 
+  struct Range {
+    std::uint64_t begin, end;
+    std::string tensor;
+  };
+
   const File& file_;
   SafetensorsLayout layout_;
+  std::vector<Range> ranges_;  // of all tensors
 };
 
 }  // namespace

@@ -16,9 +16,15 @@ struct PlacedTensor {
   std::uint64_t offset = 0;  // of its first byte, from the start of the file
 };
 
+// A tensor of a type that plait has no elements of: BOOL, I64, F8_E5M2 and so on.
+struct OtherTensor {
+  std::string name, type;  // as the file has it
+};
+
 struct SafetensorsLayout {
   std::string header;                 // all bytes in front of the tensors', the length included; a multiple of 8 when written
   std::vector<PlacedTensor> tensors;  // ascending offsets
+  std::vector<OtherTensor> others;    // when read: what else the file holds
   std::uint64_t file_bytes = 0;
 };
 

@@ -259,7 +259,9 @@ std::int64_t sequence_length_of(const fs::path& tokens) {
     throw ConfigError({{tokens.string(), value, rule, "", 0}});
   };
   const checkpoint::SafetensorsLayout layout = checkpoint::read_safetensors_layout(File::open_read(tokens));
-  if (layout.tensors.size() != 1 || layout.tensors.front().spec.name != "tokens")
+  if (layout.tensors.empty() && layout.others.size() == 1 && layout.others.front().name == "tokens")
+    refuse(layout.others.front().type, "`tokens` must be I32 [batch, sequence]: store it as int32");
+  if (layout.tensors.size() != 1 || !layout.others.empty() || layout.tensors.front().spec.name != "tokens")
     refuse(layout.tensors.empty() ? "no tensor" : layout.tensors.front().spec.name, "must hold one tensor, called `tokens`");
   const checkpoint::TensorSpec& spec = layout.tensors.front().spec;
   if (spec.dtype != DType::i32 || spec.shape.size() != 2 || spec.elements() == 0)

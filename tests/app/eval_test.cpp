@@ -161,3 +161,7 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
 
 }  // namespace
 }  // namespace plait::app
+  const std::string wide = R"({"tokens":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]}})";
+  write("tokens.safetensors",
+        std::string(1, static_cast<char>(wide.size())) + std::string(7, '\0') + wide + std::string(16, '\0'));
+  EXPECT_THAT(refused(request), HasSubstr("tokens.safetensors=I64: `tokens` must be I32 [batch, sequence]: store it as int32"));

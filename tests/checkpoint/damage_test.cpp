@@ -172,6 +172,38 @@ TEST_F(Safetensors, ReadsWhatOthersWrite) {
   EXPECT_EQ(layout.tensors[1].offset, 8 + header.size() + 16);
 }
 
+TEST_F(Safetensors, ReadsEveryTypeOfTheFormat) {
+  // Bits of an element.
+  const std::pair<const char*, int> types[] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"I8", 8},
+                                               {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},    {"U16", 16},
+                                               {"U32", 32},    {"C64", 64},    {"I64", 64},    {"U64", 64}};
+  for (const auto& [type, bits] : types) {
+    const std::string its = R"({"b":{"dtype":")" + std::string(type) + R"(","shape":[2,4],"data_offsets":[0,)",
+                      after = R"(]},"a":{"dtype":"F32","shape":[1],"data_offsets":[)";
+    const auto header = [&](int bytes) {
+      return its + std::to_string(bytes) + after + std::to_string(bytes) + "," + std::to_string(bytes + 4) + "]}}";
+    };
+    const auto length = static_cast<std::size_t>(bits);  // 8 elements
+    const SafetensorsLayout layout = read_safetensors_layout(File::open_read(file(header(bits), length + 4)));
+    ASSERT_EQ(layout.tensors.size(), 1u) << type;
+    EXPECT_EQ(layout.tensors[0].spec, (TensorSpec{"a", DType::f32, {1}}));
+    EXPECT_EQ(layout.tensors[0].offset, 8 + header(bits).size() + length) << type;
+    ASSERT_EQ(layout.others.size(), 1u) << type;
+    EXPECT_EQ(layout.others[0].name, "b");
+    EXPECT_EQ(layout.others[0].type, type);
+    EXPECT_THAT(error(header(bits + 1), length + 5), HasSubstr("shape and dtype make " + std::to_string(bits))) << type;
+  }
+  EXPECT_THAT(error(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1), HasSubstr("a whole byte"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"U8","shape":[2305843009213693952,4,0],"data_offsets":[0,0]}})", 0),
+              HasSubstr("overflows"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"I64","shape":[2305843009213693952,4],"data_offsets":[0,0]}})", 0),
+              HasSubstr("overflows"));
+  EXPECT_THAT(
+      error(R"({"a":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"I8","shape":[4],"data_offsets":[2,6]}})",
+            6),
+      HasSubstr("tensor 'b' overlaps"));
+}
+
 TEST_F(Safetensors, WritesAlignedContiguousTensors) {
   const SafetensorsLayout layout = layout_safetensors(
       {{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}}, {"one", DType::f32, {}}, {"bytes", DType::u8, {5}}});

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "checkpoint/checkpoint_files.h"
@@ -141,6 +144,43 @@ TEST_F(ForeignWeightsFiles, ATiedHeadIsItsTable) {
   EXPECT_NE(
       config_error([&] { ForeignWeights(with_head).verify(); }).find("'lm_head.weight' differs from 'transformer.wte.weight'"),
       std::string::npos);
+}
+
+// Buffers may be of any type: nobody reads them. A weight may not.
+TEST_F(ForeignWeightsFiles, OnlyWeightsMustBeOfATypeThatPlaitReads) {
+  const fs::path with_buffers = directory_ / "with-buffers";
+  fs::copy(fixture("gpt2"), with_buffers);
+  const std::string bytes = test::read_file(with_buffers / "model.safetensors");
+  const auto rewrite = [&](const std::function<void(nlohmann::json&, std::size_t)>& change) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    nlohmann::json header = nlohmann::json::parse(bytes.substr(sizeof length, length));
+    const std::string data = bytes.substr(sizeof length + length);
+    change(header, data.size());
+    const std::string text = header.dump();
+    length = text.size();
+    std::ofstream(with_buffers / "model.safetensors", std::ios::binary)
+        << std::string(reinterpret_cast<const char*>(&length), sizeof length) << text << data << std::string(32, '\1');
+  };
+  const auto add_buffers = [](nlohmann::json& header, std::size_t end) {
+    header["transformer.h.0.attn.bias"] = {{"dtype", "BOOL"}, {"shape", {1, 1, 4, 4}}, {"data_offsets", {end, end + 16}}};
+    header["transformer.position_ids"] = {{"dtype", "I64"}, {"shape", {1, 2}}, {"data_offsets", {end + 16, end + 32}}};
+  };
+  rewrite(add_buffers);
+  const ForeignWeights weights(with_buffers), before(fixture("gpt2"));
+  std::vector<float> values(4), expected(4);
+  const model::ElementBlock block{.row = 1, .rows = 1, .column = 0, .columns = 4};
+  weights.read("embedding.tokens.weight", block, values.data());
+  before.read("embedding.tokens.weight", block, expected.data());
+  EXPECT_EQ(values, expected);
+  rewrite([&](nlohmann::json& header, std::size_t end) {
+    add_buffers(header, end);
+    header["transformer.wpe.weight"]["dtype"] = "I32";
+    header["transformer.wte.weight"]["dtype"] = "U32";
+  });
+  const std::string problem = config_error([&] { ForeignWeights{with_buffers}; });
+  EXPECT_NE(problem.find("transformer.wte.weight=U32: must be F32, F16 or BF16"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("transformer.wpe.weight=i32: must be F32, F16 or BF16"), std::string::npos) << problem;
 }
 
 // What the digest stands for without reading tensors.

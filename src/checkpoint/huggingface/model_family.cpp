@@ -392,6 +392,7 @@ std::vector<MappedParameter> map_parameters(const std::string& family, const mod
 std::string usual_prefix(const std::string& family) { return family == "gpt2" ? "transformer." : "model."; }
 
 bool is_buffer(const std::string& family, const std::string& tensor) {
+  if (tensor.ends_with(".position_ids")) return true;
   if (family == "gpt2") return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
   return tensor.ends_with(".rotary_emb.inv_freq");
 }

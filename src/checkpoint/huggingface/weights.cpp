@@ -25,6 +25,7 @@ constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 constexpr std::size_t most_problems = 20;
 constexpr float least_infinite_f16 = 65520;  // what is rounded to infinity
+constexpr const char* type_rule = "must be F32, F16 or BF16";
 constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
 
 bool is_weight_type(DType type) { return std::ranges::find(weight_types, type) != weight_types.end(); }
@@ -88,6 +89,10 @@ void put(const File& file, const PlacedTensor& tensor, std::int64_t first, std::
   put_rounded<Float16>(file, at, values);
 }
 
+[[noreturn]] void refuse_type(const fs::path& where, const std::string& tensor, std::string_view type) {
+  throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights {}", where.string(), tensor, type, type_rule));
+}
+
 struct Stored {
   const MappedParameter* parameter;
   const Piece* piece;
@@ -149,11 +154,11 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
   }
   for (const std::string& file : files) add_file(file);
   for (const auto& [tensor, file] : json.at("weight_map").items()) {
-    const auto found = tensors_.find(tensor);
-    if (found == tensors_.end() || files_[found->second.first].path().filename() != file.get<std::string>())
+    const auto found = file_of(tensor);
+    if (!found || files_[*found].path().filename() != file.get<std::string>())
       refuse("weight_map: '" + tensor + "' is not in " + file.get<std::string>());
   }
-  for (const auto& [tensor, unused] : tensors_) {
+  for (const std::string& tensor : names()) {
     if (!json.at("weight_map").contains(tensor)) refuse("weight_map: lacks '" + tensor + "', which a file holds");
   }
 }
@@ -162,21 +167,41 @@ void ForeignTensors::add_file(const std::string& name) {
   files_.push_back(File::open_read(directory_ / name));
   SafetensorsLayout layout = read_safetensors_layout(files_.back());
   identity_ += fmt::format("{} {} {} {}\n", name, layout.file_bytes, files_.back().changed_at(), to_hex(xxh3(layout.header)));
+  const auto require_new = [&](const std::string& tensor) {
+    if (contains(tensor)) throw ConfigError(files_.back().path().string() + ": tensor '" + tensor + "' is in another file too");
+  };
   for (PlacedTensor& tensor : layout.tensors) {
     const std::string its_name = tensor.spec.name;
-    if (!tensors_.emplace(its_name, std::pair(files_.size() - 1, std::move(tensor))).second)
-      throw ConfigError(files_.back().path().string() + ": tensor '" + its_name + "' is in another file too");
+    require_new(its_name);
+    tensors_.emplace(its_name, std::pair(files_.size() - 1, std::move(tensor)));
   }
+  for (OtherTensor& tensor : layout.others) {
+    require_new(tensor.name);
+    others_.emplace(std::move(tensor.name), std::pair(files_.size() - 1, std::move(tensor.type)));
+  }
+}
+
+std::optional<std::size_t> ForeignTensors::file_of(const std::string& tensor) const {
+  if (const auto found = tensors_.find(tensor); found != tensors_.end()) return found->second.first;
+  if (const auto found = others_.find(tensor); found != others_.end()) return found->second.first;
+  return std::nullopt;
+}
+
+std::optional<std::string> ForeignTensors::unusable_type(const std::string& name) const {
+  const auto found = others_.find(name);
+  return found == others_.end() ? std::nullopt : std::optional(found->second.second);
 }
 
 std::vector<std::string> ForeignTensors::names() const {
   std::vector<std::string> list;
   for (const auto& [name, unused] : tensors_) list.push_back(name);
+  for (const auto& [name, unused] : others_) list.push_back(name);
   return list;
 }
 
 const TensorSpec& ForeignTensors::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
+  if (const auto type = unusable_type(name)) refuse_type(directory_, name, *type);
   if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + name + "'");
   return found->second.second.spec;
 }
@@ -190,8 +215,7 @@ void ForeignTensors::read(const std::string& name, std::int64_t first, std::span
   if (spec.dtype == DType::f32) return files_[file].read_at(at, out.data(), out.size_bytes());
   if (spec.dtype == DType::bf16) return read_widened<BFloat16>(files_[file], at, out);
   if (spec.dtype == DType::f16) return read_widened<Float16>(files_[file], at, out);
-  throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights must be F32, F16 or BF16", files_[file].path().string(), name,
-                                to_string(spec.dtype)));
+  refuse_type(files_[file].path(), name, to_string(spec.dtype));
 }
 
 std::optional<DType> weight_type_named(std::string_view name) {
@@ -215,12 +239,15 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
         problems.push_back({piece.tensor, "", "is missing", "", 0});
         continue;
       }
+      if (const auto type = tensors.unusable_type(piece.tensor)) {
+        problems.push_back({piece.tensor, *type, type_rule, "", 0});
+        continue;
+      }
       const TensorSpec& spec = tensors.tensor(piece.tensor);
       if (const std::vector<std::int64_t> expected = stored_shape(mapped, piece); spec.shape != expected)
         problems.push_back(
             {piece.tensor, shape_text(spec.shape), "must be " + shape_text(expected) + " by config.json", "", 0});
-      if (!is_weight_type(spec.dtype))
-        problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), "must be F32, F16 or BF16", "", 0});
+      if (!is_weight_type(spec.dtype)) problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), type_rule, "", 0});
       if (std::exchange(is_first, false)) form.dtype = spec.dtype;
     }
   }

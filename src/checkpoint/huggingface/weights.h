@@ -25,9 +25,12 @@ namespace plait::checkpoint::huggingface {
 class ForeignTensors {
  public:
   explicit ForeignTensors(const std::filesystem::path& directory);
-  bool contains(const std::string& tensor) const { return tensors_.contains(tensor); }
+  bool contains(const std::string& tensor) const { return file_of(tensor).has_value(); }
   std::vector<std::string> names() const;
-  // With its name. ConfigError if there is none.
+  // The type in the file (BOOL, I64) of a tensor whose elements plait has no type for. Nothing for others, and if there is
+  // none.
+  std::optional<std::string> unusable_type(const std::string& name) const;
+  // With its name. ConfigError if there is none, or if it has an unusable_type().
   const TensorSpec& tensor(const std::string& name) const;
   // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32, F16 or BF16.
   void read(const std::string& name, std::int64_t first, std::span<float> out) const;
@@ -38,10 +41,12 @@ class ForeignTensors {
 
  private:
   void add_file(const std::string& name);
+  std::optional<std::size_t> file_of(const std::string& tensor) const;
   std::filesystem::path directory_;
   std::string identity_;
   std::vector<File> files_;
   std::map<std::string, std::pair<std::size_t, PlacedTensor>> tensors_;
+  std::map<std::string, std::pair<std::size_t, std::string>> others_;  // their types
   mutable std::atomic<std::uint64_t> bytes_read_ = 0;
 };
 
