@@ -2,9 +2,9 @@
 // its subcommands.
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "commands.h"
 #include "core/config.h"
@@ -18,6 +18,8 @@
 #include "launch/live_graph.h"
 #include "launch/stop_signals.h"
 #include "study/display.h"
+#include "study/expression.h"
+#include "study/progress.h"
 #include "study/records.h"
 #include "study/report/report.h"
 #include "study/resolution.h"
@@ -55,28 +57,42 @@ void require_this_machine(const study::StudyData& data) {
       data.folder.string(), data.environment.plait.commit, data.environment.machine(), here.plait.commit, here.machine()));
 }
 
-// Before a folder is made for nothing.
-void require_chosen(const study::Expression& only, const std::vector<study::Point>& points) {
-  const auto is_chosen = [&](const study::Point& point) {
-    return !point.pruning && only.holds(parse_config(point.config, {}, "points.jsonl")) == true;
-  };
-  if (std::ranges::none_of(points, is_chosen))
-    throw ConfigError({{"--only", only.text(), "holds for no point that would be measured: --dry-run lists them", "", 0}});
+[[noreturn]] void refuse_only(const study::Expression& only, const std::string& what) {
+  throw ConfigError({{"--only", only.text(), "holds for no point that would be " + what, "", 0}});
 }
 
-std::vector<study::SimulatedPoint> simulated_points(const Config& config, const study::StudyData* measured) {
+// Those for which it holds, left out or not, and the baseline, which is measured with any. Refused before a folder is made for
+// nothing.
+std::vector<study::Point> chosen_points(const study::Expression& only, const std::vector<study::Point>& points) {
+  study::StudyData data;
+  data.points = points;
+  const std::optional<int> baseline = baseline_of(data);
+  bool measures = false;
+  std::vector<study::Point> chosen;
+  for (const study::Point& point : points) {
+    const bool holds = !point.config.empty() && only.holds(parse_config(point.config, {}, "points.jsonl")) == true;
+    if (holds || point.index == baseline) chosen.push_back(point);
+    measures = measures || (holds && !point.pruning);
+  }
+  if (!measures) refuse_only(only, "measured: --dry-run without it lists them");
+  return chosen;
+}
+
+std::vector<study::SimulatedPoint> simulated_points(const Config& config, const study::StudyData* measured,
+                                                    const study::Expression* only = nullptr) {
   TaskProgress progress("simulating");
   int done = 0;
-  return study::simulate_points(config, measured, [&](const study::SimulatedPoint& point) {
+  return study::simulate_points(config, measured, only, [&](const study::SimulatedPoint& point) {
     progress.advance(0, fmt::format("{} points, the last of {} GPUs", ++done, point.gpus));
   });
 }
 
-int simulate_only(const Config& config, const StudyOptions& o) {
+int simulate_only(const Config& config, const study::Expression* only, const StudyOptions& o) {
   if (config.study.simulate.gpus.empty()) {
     throw ConfigError({{"study.simulate.gpus", "[]", "must list numbers of GPUs to simulate, for --simulate", "", 0}});
   }
-  const auto points = simulated_points(config, nullptr);
+  const auto points = simulated_points(config, nullptr, only);
+  if (only != nullptr && points.empty()) refuse_only(*only, "simulated: --simulate without it lists them");
   fmt::print(text_stream(o.json), "{}", study::simulated_table(points, terminal_width(text_stream(o.json))));
   if (o.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -107,7 +123,8 @@ int run(const StudyOptions& o) {
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
   const Config config = load_config(o.config, o.set, train::read_model_directory);
-  if (!o.only.empty()) study::Expression(o.only, "--only");  // before minutes have passed
+  std::optional<study::Expression> only;
+  if (!o.only.empty()) only.emplace(o.only, "--only");  // before minutes have passed
   if (!o.slurm.empty()) {
     if (o.simulate || o.dry_run || o.json || !o.only.empty())
       throw ConfigError(
@@ -115,15 +132,15 @@ int run(const StudyOptions& o) {
     prepare_for_slurm(config, o.slurm);
     return 0;
   }
-  if (o.simulate) return simulate_only(config, o);
+  if (o.simulate) return simulate_only(config, only ? &*only : nullptr, o);
   const train::Environment environment = train::environment_here();
   const std::vector<study::Point> points = listed_points(config, environment, 0);
-  if (!o.only.empty()) require_chosen(study::Expression(o.only, "--only"), points);
+  const std::vector<study::Point> chosen = only ? chosen_points(*only, points) : points;
   if (o.dry_run) {
-    fmt::print(text_stream(o.json), "{}", dry_run_table(config, points, terminal_width(text_stream(o.json))));
+    fmt::print(text_stream(o.json), "{}", dry_run_table(config, chosen, terminal_width(text_stream(o.json))));
     if (o.json) {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
-      for (const study::Point& point : points) list.push_back(study::to_json(point));
+      for (const study::Point& point : chosen) list.push_back(study::to_json(point));
       std::cout << nlohmann::ordered_json{{"points", list}}.dump(2) << '\n';
     }
     return 0;
@@ -197,7 +214,8 @@ void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("CONFIG", o->config, "Configuration (YAML); its section `study` lists the points");
   command->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--resume", o->resume, "Go on with a study; nothing is measured twice")->type_name("DIR");
-  command->add_option("--only", o->only, "Measure only the points for which this holds: \"ranks == 2 and pipeline > 1\"")
+  command
+      ->add_option("--only", o->only, "Only the points for which this holds, and the baseline: \"ranks == 2 and pipeline > 1\"")
       ->type_name("EXPR");
   command
       ->add_option("--slurm", o->slurm,

@@ -42,14 +42,16 @@ std::optional<PredictionBand> prediction_band(const StudyData& measured) {
   return PredictionBand{sample_quantile(ratios, 0.05), sample_quantile(ratios, 0.95)};
 }
 
-std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured,
+std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured, const Expression* only,
                                             const std::function<void(const SimulatedPoint&)>& notice) {
   const auto band = measured != nullptr ? prediction_band(*measured) : std::nullopt;
   std::vector<SimulatedPoint> points;
   for (const std::int64_t gpus : study.study.simulate.gpus) {
     Resolver resolver = simulating_resolver(study, static_cast<int>(gpus));
     for (const Draft& draft : expand_at(study, static_cast<int>(gpus))) {
-      SimulatedPoint& point = points.emplace_back();
+      // What the planner is to decide may still make it hold.
+      if (only != nullptr && (!draft.config || only->holds(*draft.config) == false)) continue;
+      SimulatedPoint point;
       point.coordinates = draft.coordinates;
       point.gpus = static_cast<int>(gpus);
       point.device = study.study.simulate.device;
@@ -57,12 +59,14 @@ std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData
       point.refused = draft.because;
       if (!draft.pruning) {
         const Resolved resolved = resolver.resolve(draft);
+        if (only != nullptr && resolved.config && only->holds(*resolved.config) != true) continue;
         point.refused = resolved.problem;
         point.facts = resolved.facts;
         if (resolved.fits) point.prediction = resolved.prediction;
       }
       if (band && point.prediction) point.least_ratio = band->least_ratio, point.most_ratio = band->most_ratio;
-      if (notice) notice(point);
+      points.push_back(std::move(point));
+      if (notice) notice(points.back());
     }
   }
   return points;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "study/expression.h"
 #include "study/study_data.h"
 
 namespace plait::study {
@@ -12,8 +13,8 @@ namespace plait::study {
 // Every combination of study.axes at each of study.simulate.gpus in place of launch.ranks, on study.simulate's device and
 // network: planned and simulated as `plait plan` does it, with this machine's calibration where the device is this machine's.
 // What cannot run there is listed with the reason. The band is of what `measured`, the study so far, says of predictions
-// (prediction_band). `notice` is told of each.
-std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured,
+// (prediction_band). With `only`, those alone whose configuration it holds for. `notice` is told of each.
+std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured, const Expression* only = nullptr,
                                             const std::function<void(const SimulatedPoint&)>& notice = {});
 
 // Measured / predicted step of this study's points, 5th and 95th percentile; nothing for fewer than five.

@@ -256,6 +256,24 @@ TEST_F(StudyCommand, DryRunListsWhatIsLeftOutAndWhy) {
   EXPECT_FALSE(fs::exists(study())) << "nothing is written";
 }
 
+TEST_F(StudyCommand, DryRunAndSimulateListOnlyWhatIsWanted) {
+  const nlohmann::json points = dry_run("--only 'pipeline == 2 and micro_batch <= 2'");
+  std::size_t wanted = 0;
+  for (const auto& point : points) wanted += point["facts"]["layout"]["pipeline"] == 2 && point["facts"]["micro_batch"] <= 2;
+  EXPECT_EQ(wanted, 2U);
+  EXPECT_LE(points.size(), 3U) << "and the baseline";
+  const Outcome table = plait("study " + job() + " --dry-run --only 'pipeline == 2 and micro_batch <= 2'");
+  EXPECT_THAT(table.output,
+              HasSubstr(std::to_string(points.size()) + " points: " + std::to_string(points.size()) + " measured"));
+  const std::string simulate = "study " + job() +
+                               " --simulate --json --set 'study.axes={layout: [\"pipeline=2\", \"tensor=2\", auto]}' "
+                               "--set 'study.simulate={gpus: [8], device: h200}' --set train.global_batch=64 --only ";
+  const nlohmann::json simulated = json(simulate + "'pipeline == 2 and tensor == 1'")["simulated"];
+  ASSERT_GE(simulated.size(), 1U);
+  for (const auto& point : simulated) EXPECT_EQ(point["facts"]["layout"]["pipeline"], 2);
+  EXPECT_THAT(refused(simulate + "'pipeline == 9'"), HasSubstr("holds for no point that would be simulated"));
+}
+
 TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
   const nlohmann::json result = json("study " + job() +
                                      " --simulate --json --set 'study.axes={layout: [\"pipeline=2\", \"tensor=2\"]}' "
