@@ -39,7 +39,11 @@ fs::path create_run_directory(const RunConfig& run) {
 }
 
 fs::path run_directory_of(const fs::path& path) {
-  return step_of(path) ? path.lexically_normal().parent_path().parent_path() : path;
+  // "step-00000020/", "." and links name a checkpoint too.
+  std::error_code unreachable;
+  fs::path place = fs::weakly_canonical(path, unreachable);
+  if (!place.has_filename()) place = place.parent_path();
+  return step_of(place) ? place.parent_path().parent_path() : path;
 }
 
 Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& overrides) {

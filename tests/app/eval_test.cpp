@@ -89,6 +89,46 @@ TEST_F(EvalCommand, GivesTheLossOfTheLastEvaluationInEveryLayout) {
                                                   "192 tokens in 12 windows, step 4\n"));
 }
 
+TEST_F(EvalCommand, LogitsThatCannotBeWrittenLeaveNothing) {
+  tokens_file(std::vector<std::int32_t>(64, 1), 16);
+  const Outcome limited =
+      run(folder.path(), "ulimit -f 8; " + std::string(test_paths::plait) + " eval " + path("runs/r") + " --tokens " +
+                             path("tokens.safetensors") + " --logits " + path("l.safetensors"));
+  EXPECT_EQ(limited.status, 2);
+  EXPECT_THAT(limited.errors, HasSubstr("File too large"));
+  EXPECT_FALSE(std::filesystem::exists(path("l.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(path("l.safetensors.part")));
+}
+
+TEST_F(EvalCommand, ACheckpointIsItselfHoweverItIsNamed) {
+  const std::string checkpoint = path("runs/r/checkpoints/step-00000004");
+  const double expected = loss("");
+  std::filesystem::create_directory_symlink(checkpoint, path("latest"));
+  struct {
+    std::string from, name;
+  } const names[] = {{folder.path(), checkpoint + "/"},
+                     {folder.path(), "runs/r/checkpoints/step-00000004//"},
+                     {folder.path(), "latest"},
+                     {path("runs/r/checkpoints"), "step-00000004"},
+                     {checkpoint, "."},
+                     {checkpoint, "./"},
+                     {path("runs/r"), "checkpoints/step-00000004"}};
+  for (const auto& [from, name] : names) {
+    const auto there = [&](const std::string& arguments) {
+      return run(folder.path(), "cd " + from + " && " + test_paths::plait + " " + arguments);
+    };
+    const Outcome evaluated = there("eval " + name + " --json");
+    ASSERT_EQ(evaluated.status, 0) << from << " " << name << ": " << evaluated.errors;
+    EXPECT_EQ(nlohmann::json::parse(evaluated.output)["loss"], expected) << from << " " << name;
+    const Outcome resumed = there("train --resume " + name);
+    EXPECT_EQ(resumed.status, 0) << from << " " << name << ": " << resumed.errors;
+    EXPECT_THAT(resumed.errors, HasSubstr("nothing to do")) << from << " " << name;
+    EXPECT_THAT(resumed.errors, testing::Not(HasSubstr("no checkpoint before"))) << "there are no steps";
+    const Outcome begun = there("train --init-from " + name + " --set train.steps=1 --set run.dir=" + path("other"));
+    EXPECT_EQ(begun.status, 0) << from << " " << name << ": " << begun.errors;
+  }
+}
+
 // Windows that do not come out even, on more ranks than there are windows.
 TEST_F(EvalCommand, CountsEveryTokenOfOtherFilesOnce) {
   std::ofstream(path("other.txt")) << validation_.substr(0, 2 * length + 6);
