@@ -158,6 +158,9 @@ void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEnco
 std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
   for (const MatchedFile& file : files) {
+    if (is_token_shard(file.path))
+      throw ConfigError(
+          {{file.path.string(), "", "is a token shard already, not text: give data.train the shard itself", "", 0}});
     const DataFile data(file.path);
     if (data.size() == 0 && !file.by_wildcard)
       throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});

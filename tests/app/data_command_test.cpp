@@ -49,6 +49,28 @@ TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refusal(out + "--vocab 300 " + text), testing::HasSubstr("takes neither --vocab nor --model"));
   EXPECT_THAT(refusal(out + "--tokenizer gpt2 " + text), testing::HasSubstr("gpt2"));
   EXPECT_THAT(refusal(" " + text), testing::HasSubstr("--out"));
+  ASSERT_EQ(run_plait(folder.path(), "data pack --out " + (folder / "packed") + " " + text).status, 0);
+  const std::string shard = folder / "packed/shard_000000.bin";
+  EXPECT_THAT(refusal(out + text + " " + shard), testing::HasSubstr(shard + ": is a token shard already, not text"));
+  const std::string megatron = folder.write("m.bin", "text?");
+  folder.write("m.idx", std::string("MMIDIDX\0\0", 9));
+  EXPECT_THAT(refusal(out + megatron), testing::HasSubstr(megatron + ": is a token shard already"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+TEST(DataPackCommand, SaysHowToTrainOnThemWhateverTheirFolder) {
+  const data::DataFolder folder;
+  const std::string tokenizer = std::string(test_paths::source) + "/tests/app/finetune/base/tokenizer.json";
+  const Outcome outcome = run_plait(folder.path(), "data pack --tokenizer " + tokenizer + " --out '" + (folder / "a, \"b\"") +
+                                                       "' " + folder.write("a.txt", data::some_text(1000)));
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const std::string said = outcome.output.substr(outcome.output.find("  data: {") + 2);
+  const Config config = parse_config(said +
+                                         "model: {layers: 1, hidden: 8, heads: 1}\ntrain: {steps: 9, global_batch: 1, "
+                                         "micro_batch: 1}\n",
+                                     {}, "what it said");
+  EXPECT_EQ(config.data.huggingface.file, folder / "a, \"b\"/tokenizer.json");
+  EXPECT_EQ(config.data.train.at(0), folder / "a, \"b\"/*.bin");
 }
 
 constexpr const char* chats =
