@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "core/config.h"
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/task_progress.h"
@@ -77,14 +78,15 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
     return;
   }
   const std::string out = arguments.options.out.string();
+  const auto in_yaml = [&](const std::string& name) { return config::yaml_text(out + name, {}); };
   const std::string how = tokenizer.kind() == "bytes" ? "bytes"
                           : tokenizer.kind() == "huggingface"
-                              ? fmt::format("{{file: {}/tokenizer.json}}", out)
-                              : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
+                              ? fmt::format("{{file: {}}}", in_yaml("/tokenizer.json"))
+                              : fmt::format("{{sentencepiece: {{model: {}}}}}", in_yaml("/tokenizer.model"));
   std::cout << fmt::format(
       "{} files, {} documents, {} tokens of a vocabulary of {}, {} shards in {}\n"
-      "train on them with  data: {{train: [\"{}/*.bin\"], tokenizer: {}}}\n",
-      result.files, result.documents, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
+      "train on them with  data: {{train: [{}], tokenizer: {}}}\n",
+      result.files, result.documents, result.tokens, tokenizer.vocab(), result.shards.size(), out, in_yaml("/*.bin"), how);
 }
 
 void print_tokens(const std::vector<std::int32_t>& tokens) { std::cout << fmt::format("[{}]\n", fmt::join(tokens, ",")); }

@@ -8,12 +8,12 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/message.h"
+#include "core/shell_quoted.h"
 #include "core/terminal.h"
 #include "launch/stop_signals.h"
 #include "study/display.h"
 #include "study/resolution.h"
 #include "study/runner.h"
-#include "study/shell_quoted.h"
 #include "study/slurm_study.h"
 #include "study_commands.h"
 
@@ -58,7 +58,7 @@ int collect(const fs::path& directory, bool json) {
   if (missing.empty()) return status;
   message_to_stderr(
       fmt::format("missing: rounds {}. To measure them, with what else submit.sh was given: cd {} && sbatch --array={} {}",
-                  fmt::join(missing, ", "), study::shell_quoted(fs::absolute(directory).lexically_normal().string()),
+                  fmt::join(missing, ", "), shell_quoted(fs::absolute(directory).lexically_normal().string()),
                   study::array_of(data.config, missing), "rounds.sbatch"));
   return status == 0 ? launch::stopped_status : status;
 }
@@ -73,7 +73,7 @@ void prepare_for_slurm(const Config& config, const fs::path& folder) {
              shape.most_ranks, shape.rounds.most, shape.nodes, shape.nodes == 1 ? "" : "s", shape.ranks_per_node,
              shape.minutes);
   fmt::print("next: sh {}, with what sbatch needs here (--partition=..., --account=...)\n",
-             study::shell_quoted((fs::canonical(folder) / "submit.sh").string()));
+             shell_quoted((fs::canonical(folder) / "submit.sh").string()));
 }
 
 void add_study_slurm_commands(CLI::App& study, int& status, const std::string& program) {

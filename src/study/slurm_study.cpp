@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/percentage.h"
+#include "core/shell_quoted.h"
 #include "study/expansion.h"
-#include "study/shell_quoted.h"
 
 namespace plait::study {
 namespace {

@@ -10,10 +10,10 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_fields.h"
+#include "core/shell_quoted.h"
 #include "core/whole_number.h"
 #include "study/progress.h"
 #include "study/records.h"
-#include "study/shell_quoted.h"
 #include "topology/topology_json.h"
 
 namespace plait::study {

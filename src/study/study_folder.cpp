@@ -9,6 +9,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/message.h"
+#include "core/shell_quoted.h"
 #include "study/progress.h"
 #include "study/records.h"
 
@@ -62,7 +63,7 @@ std::vector<checkpoint::RunLock> own_round(const fs::path& folder, int number) {
   if (!fs::exists(folder / "tasks")) {
     throw ConfigError(folder.string() +
                       ": was not made by plait study --slurm, and is measured as a whole: plait study --resume " +
-                      folder.string());
+                      shell_quoted(folder.string()));
   }
   if (const int most = most_rounds(folder); number < 1 || number > most)
     throw ConfigError(

@@ -2,26 +2,24 @@
 
 #include <string_view>
 
+#include "core/shell_quoted.h"
+
 namespace plait::train {
 namespace {
 
 constexpr std::string_view resume_option = "--resume";
-
-std::string quoted_for_shell(const std::string& word) {
-  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
 
 }  // namespace
 
 std::string command_line(const std::vector<std::string>& argv) {
   if (argv.empty()) return "plait train";
   std::string text;
-  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + quoted_for_shell(word);
+  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + shell_quoted(word);
   return text;
+}
+
+std::string command_to_fork(const std::filesystem::path& checkpoint) {
+  return command_line({"plait", "train", "--init-from", checkpoint.string(), "--with-optimizer"});
 }
 
 std::string command_to_go_on(const TrainRequest& request, const std::filesystem::path& run_dir) {

@@ -16,4 +16,7 @@ std::string command_line(const std::vector<std::string>& argv);
 // directory is said again.
 std::string command_to_go_on(const TrainRequest& request, const std::filesystem::path& run_dir);
 
+// A new run of this one's configuration, from a checkpoint with its moments and step count.
+std::string command_to_fork(const std::filesystem::path& checkpoint);
+
 }  // namespace plait::train

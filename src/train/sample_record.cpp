@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "comm/fields.h"
+#include "train/command_to_go_on.h"
 
 namespace plait::train {
 namespace {
@@ -71,9 +72,8 @@ std::vector<ConfigProblem> order_differences(const checkpoint::CheckpointReader&
 void refuse_unrecorded_order(const checkpoint::CheckpointReader& checkpoint) {
   throw ConfigError(
       fmt::format("{}: is of a version of plait that drew samples in another order, with replacement (its state.json has no "
-                  "'data'), so the run cannot go on as it was. A new run can go on from its weights and moments: plait train "
-                  "--init-from {} --with-optimizer",
-                  checkpoint.directory().string(), checkpoint.directory().string()));
+                  "'data'), so the run cannot go on as it was. A new run can go on from its weights and moments: {}",
+                  checkpoint.directory().string(), command_to_fork(checkpoint.directory())));
 }
 
 }  // namespace plait::train

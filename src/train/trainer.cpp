@@ -353,8 +353,7 @@ class Trainer {
         say(fmt::format("the order of samples is another one: {} is {}, it {}", found.path, found.value, found.rule));
       return;
     }
-    differences.back().rule +=
-        "; a new run may go on with other samples: plait train --init-from " + start_.checkpoint.string() + " --with-optimizer";
+    differences.back().rule += "; a new run may go on with other samples: " + command_to_fork(start_.checkpoint);
     throw ConfigError(std::move(differences));
   }
 

@@ -12,14 +12,13 @@
 #include <thread>
 
 #include "core/file.h"
+#include "core/shell_quoted.h"
 #include "program_test.h"
-#include "study/shell_quoted.h"
 #include "study/study_folder.h"
 
 namespace plait::app {
 namespace {
 
-using study::shell_quoted;
 using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;

@@ -10,12 +10,12 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/file.h"
+#include "core/shell_quoted.h"
 #include "core/temporary_directory.h"
 #include "study/expansion.h"
 #include "study/records.h"
 #include "study/resolution.h"
 #include "study/runner.h"
-#include "study/shell_quoted.h"
 #include "study_files.h"
 
 namespace plait::study {

@@ -123,6 +123,13 @@ TEST_F(StudyDataTest, OneOwnerAtATime) {
   EXPECT_THAT(error_of<ConfigError>([this] { StudyFolder(study_).warning(); }), HasSubstr("in use"));
 }
 
+TEST_F(StudyDataTest, ARoundOfAStudyThatHasNoneIsRefusedWithACommandThatAShellReads) {
+  const fs::path moved = folder_.path() + "/a b";
+  fs::rename(study_, moved);
+  EXPECT_THAT(error_of<ConfigError>([&] { StudyFolder(moved, 1).warning(); }),
+              HasSubstr("plait study --resume '" + moved.string() + "'"));
+}
+
 TEST_F(StudyDataTest, RefusesWhatIsDamagedNamingFileAndLine) {
   const auto with = [&](const std::string& line) {
     std::ofstream(study_ / "results.jsonl") << to_json(round(0, 1, {10})).dump() << "\n" << line << "\n";

@@ -31,6 +31,8 @@ TEST(CommandToGoOn, IsQuotedForAShell) {
             "plait train --resume 'my run'\\''s $HOME'");
   EXPECT_EQ(command_line({"plait", "train", "--set", "run.name="}), "plait train --set run.name=");
   EXPECT_EQ(command_line({"plait", ""}), "plait ''");
+  EXPECT_EQ(command_to_fork("runs/a b/checkpoints/step-00000002"),
+            "plait train --init-from 'runs/a b/checkpoints/step-00000002' --with-optimizer");
 }
 
 }  // namespace

@@ -51,6 +51,18 @@ TEST_F(SampleOrder, ThatWouldChangeIsRefused) {
   EXPECT_EQ(checkpoint::list_checkpoints(run_dir()).size(), 1u);
 }
 
+TEST_F(SampleOrder, IsRefusedWithACommandThatAShellReads) {
+  const fs::path moved = run_dir("a b");
+  fs::rename(run_dir(), moved);
+  try {
+    train(request({"train.steps=4", "run.seed=5"}, moved));
+    FAIL() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("plait train --init-from '" + checkpoint::checkpoint_directory(moved, 2).string() +
+                                        "' --with-optimizer"));
+  }
+}
+
 TEST_F(SampleOrder, OfAForkMayChange) {
   const std::string path = "train.init_from.path=" + run_dir().string();
   ASSERT_EQ(train(request({"train.steps=3", "run.name=fork", "run.seed=5", path, "train.init_from.optimizer=true"})), 0);

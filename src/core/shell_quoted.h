@@ -4,15 +4,15 @@
 #include <string>
 #include <string_view>
 
-namespace plait::study {
+namespace plait {
 
 // In single quotes where it is not plain: whatever it holds, a POSIX shell reads it back as it is.
 inline std::string shell_quoted(std::string_view text) {
-  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-";
+  constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) return std::string(text);
   std::string word = "'";
   for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
   return word + "'";
 }
 
-}  // namespace plait::study
+}  // namespace plait
