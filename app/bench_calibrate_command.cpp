@@ -86,13 +86,14 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
   command
       ->add_option("--tensor", o->request.tensors, "Sizes of tensor groups (default: powers of two up to the number of ranks)")
       ->delimiter(',')
-      ->check(above_zero());
+      ->check(whole_number(o->request.tensors, 1));
   command
       ->add_option("--micro-batches", o->request.micro_batches,
                    "Micro-batch sizes in sequences (default: 1, 2, 4, 8 and the configuration's)")
       ->delimiter(',')
-      ->check(above_zero());
-  command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")->check(above_zero());
+      ->check(whole_number(o->request.micro_batches, 1));
+  command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")
+      ->check(whole_number(o->request.rounds, 1));
   command->add_flag("--segments-only", o->segments_only, "Skip collectives and messages");
   command->add_option("--out", o->out,
                       "File to write (default: where `plait plan` and `plait train` look for it on this machine)");

@@ -53,10 +53,10 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
   collectives->add_option("--type", o->type, "Element type")->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
   collectives->add_option("--rounds", o->request.rounds, "Rounds; every time is their median")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(whole_number(o->request.rounds, 1));
   collectives->add_option("--max-ctas", o->request.max_ctas, "NCCL: most thread blocks of a collective; 0: NCCL's choice")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(whole_number(o->request.max_ctas, 0));
   collectives->add_flag("--json", o->json, "One JSON document on stdout");
   collectives->callback([o, &status, argc, argv] {
     o->request.kinds = kinds(o->only);

@@ -9,7 +9,7 @@ namespace plait {
 void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s) {
   command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(whole_number(ranks.ranks, 0));
   command.add_flag("--processes", ranks.processes,
                    "Run each rank as a process instead of a thread (ipc and vmm need processes, direct needs threads)");
   command.add_option("--device", ranks.device, "auto: GPUs if there are any, otherwise CPUs")

@@ -61,15 +61,15 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
   p2p->add_option("--pairs", o->pairs, "Pairs of ranks, from-to: 0-1,1-0 (default: all, in both directions)")->delimiter(',');
   p2p->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(whole_number(o->request.rounds, 1));
   p2p->add_flag("--no-products", o->no_products, "Skip the matrix products beside messages");
   p2p->add_option("--product-dim", o->request.product_dim, "Rows of the products' matrices; 0: 8192 on GPUs, 256 on CPUs")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(whole_number(o->request.product_dim, 0));
   p2p->add_option("--product-rounds", o->request.product_rounds,
                   "Rounds of products beside messages; more rounds resolve smaller slowdowns; 0: --rounds")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(whole_number(o->request.product_rounds, 0));
   p2p->add_flag(
       "--no-peer-access", o->request.filter.without_peer_access,
       "As if GPUs could not reach each other's memory (comm.peer_access: off): only the transports host and nccl, and "

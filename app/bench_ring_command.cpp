@@ -33,12 +33,14 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
   add_method_options(*ring, o->request.filter);
   ring->add_option("--messages", o->request.messages, "Messages from each rank by each method")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(whole_number(o->request.messages, 1));
   ring->add_option("--min", o->min, "Smallest message: 1K = 1024 bytes")->type_name("SIZE")->capture_default_str();
   ring->add_option("--max", o->max, "Largest message; each device must have memory for 128 of them")
       ->type_name("SIZE")
       ->capture_default_str();
-  ring->add_option("--seed", o->request.seed, "Seed of sizes and contents")->capture_default_str();
+  ring->add_option("--seed", o->request.seed, "Seed of sizes and contents")
+      ->capture_default_str()
+      ->check(whole_number(o->request.seed));
   ring->add_flag("--json", o->json, "One JSON document on stdout");
   ring->callback([o, &status, argc, argv] {
     o->request.min_bytes = bench::parse_bytes(o->min, "--min");

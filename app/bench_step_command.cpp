@@ -84,24 +84,39 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   CLI::App* step = bench.add_subcommand("step", "Time the training step of a model or configuration");
   auto o = std::make_shared<StepOptions>();
   step->add_option("--config", o->config, "Configuration (YAML)");
-  step->add_option("--model", o->model, "Model preset, on random tokens");
-  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")->capture_default_str()->check(above_zero());
+  CLI::Option* const model = step->add_option("--model", o->model, "Model preset, on random tokens");
+  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")
+      ->capture_default_str()
+      ->check(whole_number(o->batch, 1))
+      ->needs(model);
   step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")
       ->capture_default_str()
-      ->check(above_zero());
-  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")->capture_default_str()->check(above_zero());
-  step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")->capture_default_str();
-  step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")->capture_default_str();
+      ->check(whole_number(o->micro_batches, 1))
+      ->needs(model);
+  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")
+      ->capture_default_str()
+      ->check(whole_number(o->sequence, 1))
+      ->needs(model);
+  step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")
+      ->capture_default_str()
+      ->check(whole_number(o->ranks, 0))
+      ->needs(model);
+  step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")
+      ->capture_default_str()
+      ->check(whole_number(o->zero, 0))
+      ->needs(model);
   step->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
-  step->add_option("--steps", o->request.steps, "Steps measured")->capture_default_str()->check(above_zero());
+  step->add_option("--steps", o->request.steps, "Steps measured")
+      ->capture_default_str()
+      ->check(whole_number(o->request.steps, 1));
   step->add_option("--warmup", o->request.warmup, "Steps before those, not measured")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(whole_number(o->request.warmup, 1));
   step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
   step->add_option("--alone", o->request.alone,
                    "Only this rank of the layout, on one device: collectives and messages copy its own data instead of "
                    "others'. What the rank would reach if nobody kept it waiting")
-      ->check(not_negative());
+      ->check(whole_number(o->request.alone, 0));
   step->add_flag("--json", o->json, "One JSON document on stdout");
   step->add_flag("--raw", o->request.raw, "With --json: every step's time and every rank's memory too")->needs("--json");
   step->callback([o, &status, argc, argv] {

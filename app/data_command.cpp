@@ -145,7 +145,7 @@ void add_pack_command(CLI::App& data, int& status) {
   const auto arguments = std::make_shared<PackArguments>();
   add_tokenizer_options(*pack, arguments->tokenizer);
   pack->add_option("--vocab", arguments->tokenizer.vocab, "sentencepiece: train a model of this many pieces on the text")
-      ->check(above_zero());
+      ->check(whole_number(arguments->tokenizer.vocab, 1));
   pack->add_flag("--add-special-tokens", arguments->options.add_special_tokens,
                  "tokenizer.json: put around each document what its TemplateProcessing says");
   DataConfig& of_documents = arguments->options.data;
@@ -164,7 +164,7 @@ void add_pack_command(CLI::App& data, int& status) {
       ->excludes(config);
   pack->add_option("--document-token", of_documents.document_token.id,
                    "Token to put between documents of text (data.document_token.id)")
-      ->check(not_negative())
+      ->check(whole_number(of_documents.document_token.id, 0))
       ->excludes(config);
   pack->add_option("--document-token-place", arguments->place, "begin or end of each document (data.document_token.place)")
       ->check(CLI::IsMember({"begin", "end"}))
@@ -173,11 +173,11 @@ void add_pack_command(CLI::App& data, int& status) {
   pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
       ->required();
   pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
-      ->check(above_zero())
+      ->check(whole_number(arguments->options.shard_tokens, 1))
       ->capture_default_str();
   arguments->options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   pack->add_option("--threads", arguments->options.threads, "Threads that encode; the shards do not depend on it")
-      ->check(CLI::Range(1, most_threads))
+      ->check(whole_number_in(1, most_threads))
       ->default_str("one for each processor");
   pack->add_flag("--json", arguments->json, "Print one JSON document");
   pack->add_option(
@@ -224,9 +224,7 @@ void add_batches_command(CLI::App& data, int& status) {
   CLI::App* command =
       data.add_subcommand("batches", "Write the tokens of a run's first steps, to give them to another program");
   command->add_option("CONFIG", arguments->config, "Configuration (YAML)")->required();
-  command->add_option("--steps", arguments->steps, "How many")
-      ->required()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  command->add_option("--steps", arguments->steps, "How many")->required()->check(whole_number_in(1, std::uint64_t{1} << 32));
   command
       ->add_option(
           "--out", arguments->out,

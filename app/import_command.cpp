@@ -53,7 +53,7 @@ void add_import_commands(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--max-shard-bytes", out->most_bytes, "Of one safetensors file")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(whole_number(out->most_bytes, 1));
   command->callback([out, dtype, &status] {
     out->dtype = checkpoint::huggingface::weight_type_named(*dtype);
     print_notes(with_progress("exporting", *out, train::export_model));

@@ -179,14 +179,15 @@ void add_plan_command(CLI::App& app, int& status) {
       "plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
   command->add_option("CONFIG", o->config, "Configuration (YAML)");
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(above_zero());
+  command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")
+      ->check(whole_number(o->wish.gpus, 1));
   command->add_option("--topology", o->wish.topology,
                       "live, or a file that `plait topo --from` reads (default: the configuration's placement.topology)");
   command->add_option("--device", o->wish.device,
                       "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
   command->add_option("--calibration", o->wish.calibration,
                       "Figures measured by `plait bench calibrate` instead of nominal ones");
-  command->add_option("--top", o->wish.top, "Show this many alternatives")->check(not_negative());
+  command->add_option("--top", o->wish.top, "Show this many alternatives")->check(whole_number(o->wish.top, 0));
   command->add_option("--accuracy", o->accuracy, "Show how well the finished runs in these directories were predicted");
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
   command->add_option("--trace", o->trace,
@@ -197,7 +198,7 @@ void add_plan_command(CLI::App& app, int& status) {
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
   command->add_option("--width", o->width, "With --grid: columns of a line (default: the terminal's)")
       ->needs("--grid")
-      ->check(above_zero());
+      ->check(whole_number(o->width, 1));
   command->callback([o, &status] {
     if (!o->accuracy.empty()) {
       show_accuracy(*o);

@@ -8,6 +8,7 @@
 #include "study/fit_report.h"
 #include "study/run_losses.h"
 #include "study_commands.h"
+#include "usage.h"
 
 namespace plait {
 
@@ -25,8 +26,10 @@ void add_study_fit_command(CLI::App& study, int& status) {
       ->check(CLI::Range(0.5, 0.999));
   command->add_option("--bootstraps", options->fit.bootstraps, "Data sets that are resampled for the intervals")
       ->capture_default_str()
-      ->check(CLI::Range(10, 1'000'000));
-  command->add_option("--seed", options->fit.seed, "Seed of the resampling")->capture_default_str();
+      ->check(whole_number_in(10, 1'000'000));
+  command->add_option("--seed", options->fit.seed, "Seed of the resampling")
+      ->capture_default_str()
+      ->check(whole_number(options->fit.seed));
   command->add_flag("--json", options->json, "One JSON document instead of the page");
   command->callback([options, &status] {
     const study::RunLosses losses = study::read_run_losses(options->folder);

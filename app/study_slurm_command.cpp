@@ -16,6 +16,7 @@
 #include "study/runner.h"
 #include "study/slurm_study.h"
 #include "study_commands.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -93,7 +94,9 @@ void add_study_slurm_commands(CLI::App& study, int& status, const std::string& p
   points->callback([listing = listing, &status] { status = list_points_into(listing->folder); });
 
   const auto [round, measuring] = step("round", "Measure one round of a study under Slurm; nothing twice");
-  round->add_option("NUMBER", measuring->number, "From 1 to the most of study.measure.rounds")->required();
+  round->add_option("NUMBER", measuring->number, "From 1 to the most of study.measure.rounds")
+      ->required()
+      ->check(whole_number(measuring->number, 1));
   round->add_option("--only", measuring->only, "As of plait study")->type_name("EXPR");
   round->callback([measuring = measuring, program, &status] {
     status = measure_round(measuring->folder, measuring->number, measuring->only, program);

@@ -123,7 +123,7 @@ void add_topo_command(CLI::App& app, int& status) {
   auto* replicate_option =
       command->add_option("--replicate", o->hosts, "Make a cluster of this many such hosts, with their NICs on a network")
           ->type_name("HOSTS")
-          ->check(above_zero());
+          ->check(whole_number(o->hosts, 1));
   command
       ->add_option("--network", o->network,
                    "With --replicate: rail (the i-th NICs of all hosts share a switch) or flat (one switch)")

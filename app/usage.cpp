@@ -4,10 +4,13 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <map>
 #include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config_schema.h"
@@ -135,6 +138,23 @@ CLI::Validator not_negative() {
             return is_number && value >= 0 ? std::string() : "must be 0 or more, not " + text;
           },
           "0 or more"};
+}
+
+CLI::Validator whole_number_in(std::int64_t least, std::uint64_t most) {
+  return {[least, most](const std::string& text) {
+            const char *begin = text.data(), *const end = begin + text.size();
+            const std::string_view digits = std::string_view(text).substr(text.starts_with('-'));
+            std::int64_t negative = 0;
+            std::uint64_t value = 0;
+            const auto read =
+                text.starts_with('-') ? std::from_chars(begin, end, negative) : std::from_chars(begin, end, value);
+            const bool is_number = read.ec == std::errc() && read.ptr == end && (digits == "0" || !digits.starts_with('0'));
+            const bool is_within =
+                text.starts_with('-') ? negative >= least : std::cmp_greater_equal(value, least) && value <= most;
+            if (is_number && is_within) return std::string();
+            return fmt::format("must be a whole number from {} to {}, not {}", least, most, text);
+          },
+          "whole number"};
 }
 
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }

@@ -2,17 +2,38 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <concepts>
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace plait {
 
 // Lays help out for the width of stdout's terminal.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// Of an option's value.
+// Of an option's value: a number with a fraction.
 CLI::Validator above_zero();
 CLI::Validator not_negative();
+
+// The same of a whole number, which `value` is to hold: at least `least`. CLI11 alone makes another number of what is beyond
+// the type, and reads 010 as 8.
+CLI::Validator whole_number_in(std::int64_t least, std::uint64_t most);
+template <std::integral T>
+CLI::Validator whole_number(const T& /*value*/, std::int64_t least = std::numeric_limits<T>::min()) {
+  return whole_number_in(least, static_cast<std::uint64_t>(std::numeric_limits<T>::max()));
+}
+template <std::integral T>
+CLI::Validator whole_number(const std::vector<T>& /*values*/, std::int64_t least) {
+  return whole_number(T{}, least);
+}
+template <std::integral T>
+CLI::Validator whole_number(const std::optional<T>& /*value*/, std::int64_t least) {
+  return whole_number(T{}, least);
+}
 
 // `plait help [COMMAND]`. Added last.
 void add_help_command(CLI::App& app, int& status);

@@ -97,6 +97,53 @@ TEST_F(Usage, ProposesKeysOfTheConfiguration) {
                         "'train.global_batch'?"));
 }
 
+// Of every option that takes one, as the help lists them.
+TEST_F(Usage, WholeNumbersAreHeldAgainstTheirRange) {
+  int options = 0;
+  for (const char* command : {"train",
+                              "plan",
+                              "verify",
+                              "study",
+                              "study fit",
+                              "study report",
+                              "study compare",
+                              "study round",
+                              "eval",
+                              "sample",
+                              "import",
+                              "export",
+                              "data pack",
+                              "data encode",
+                              "data batches",
+                              "bench step",
+                              "bench ring",
+                              "bench p2p",
+                              "bench collectives",
+                              "bench calibrate",
+                              "topo"}) {
+    for (const std::string& line : lines_in(plait("help " + std::string(command)).output)) {
+      std::istringstream words(line);
+      std::string name, type;
+      words >> name >> type;
+      if (!name.starts_with("--") || (type != "INT" && type != "UINT" && type != "HOSTS")) continue;
+      ++options;
+      for (const char* value :
+           {"99999999999999999999", "18446744073709551616", "-9999999999999999999", "1e3", "010", "0x10", "1.5", "x"}) {
+        const std::string said = refused(command + (" " + name) + "=" + value);
+        EXPECT_THAT(said, AllOf(StartsWith("plait: " + name + ": must be a whole number from "), HasSubstr(" to ")))
+            << command << " " << name << " " << value;
+      }
+    }
+  }
+  EXPECT_GE(options, 30);
+  EXPECT_THAT(refused("sample x --prompt a --seed -1"),
+              HasSubstr("--seed: must be a whole number from 0 to 18446744073709551615, not -1"));
+  EXPECT_THAT(refused("plan x.yaml --gpus 2147483648"),
+              HasSubstr("--gpus: must be a whole number from 1 to 2147483647, not 2147483648"));
+  EXPECT_THAT(refused("sample x --prompt a --seed 18446744073709551615"), Not(HasSubstr("--seed")));
+  EXPECT_THAT(refused("topo --replicate 99999999999"), HasSubstr("--replicate: must be a whole number from 1 to "));
+}
+
 TEST_F(Usage, EveryErrorSaysWhoSpeaks) {
   for (const char* arguments : {"trian", "train --restart", "train a b", "plan --gpus 0 x", "data pack", "train",
                                 "topo --from /nowhere", "help nothing", "bench step"})
