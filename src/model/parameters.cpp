@@ -42,9 +42,16 @@ class ParameterList {
       rows += share;
       whole_rows += all;
     }
-    Parameter& p = add(std::move(name), matrix(rows, columns), matrix(whole_rows, columns), segment);
+    Parameter& p = add(std::move(name), {rows, columns}, {whole_rows, columns}, segment);
     p.part = std::move(part);
     return p;
+  }
+
+  // Of a matrix that split_rows() splits: split as its rows are.
+  void split_bias(std::string name, const std::vector<std::int64_t>& part_rows, int segment) {
+    Parameter& p = split_rows(std::move(name), part_rows, 1, segment);
+    p.shape = {p.shape[0]};
+    p.stored_shape = {p.stored_shape[0]};
   }
 
   // Split by columns (row-parallel: by input).
@@ -95,9 +102,6 @@ class ParameterList {
   }
 
  private:
-  // Biases are split like the rows of their matrix.
-  static Shape matrix(std::int64_t rows, std::int64_t columns) { return columns == 1 ? Shape{rows} : Shape{rows, columns}; }
-
   Parameter& add(std::string name, Shape shape, Shape stored_shape, int segment) {
     list_.push_back({.name = std::move(name),
                      .shape = shape,
@@ -122,7 +126,7 @@ void add_attention(ParameterList& list, const ModelShape& s, int segment) {
   const std::vector<std::int64_t> qkv = {query, key, key};
   list.norm(prefix + "attention_norm", segment);
   ParameterList::product(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
-  if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, segment);
+  if (s.qkv_bias) list.split_bias(prefix + "attention.qkv.bias", qkv, segment);
   if (s.qk_norm) {
     list.head_gain(prefix + "attention.query_norm.weight", segment);
     list.head_gain(prefix + "attention.key_norm.weight", segment);
@@ -136,7 +140,7 @@ void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
   const std::vector<std::int64_t> up = s.mlp == Mlp::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
   list.norm(prefix + "mlp_norm", segment);
   ParameterList::product(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
-  if (s.bias) list.split_rows(prefix + "mlp.up.bias", up, 1, segment);
+  if (s.bias) list.split_bias(prefix + "mlp.up.bias", up, segment);
   ParameterList::product(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
   if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, segment);
 }

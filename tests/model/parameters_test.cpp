@@ -36,6 +36,20 @@ TEST(Parameters, OnlyMatricesDecay) {
   }
 }
 
+// However narrow they are.
+TEST(Parameters, MatricesOfOneColumnAreMatrices) {
+  ModelShape s = gpt2_124m();
+  s.layers = 1, s.hidden = 1, s.heads = 2, s.kv_heads = 2, s.head_dim = 2, s.ffn = 2;
+  s.bias = s.qkv_bias = true;
+  for (const TensorSplit& split : {TensorSplit{}, TensorSplit{1, 2, false}}) {
+    for (const Parameter& p : parameters(s, split, {0, 1, 2, 3})) {
+      const bool is_matrix = p.name.ends_with(".weight") && !p.norm;
+      EXPECT_EQ(p.shape.rank(), is_matrix ? 2 : 1) << p.name;
+      EXPECT_EQ(p.stored_shape.rank(), p.shape.rank()) << p.name;
+    }
+  }
+}
+
 // A rank sees its own heads, so the sum over the tensor group completes the gradients of their gains, and one rank stands for
 // all.
 TEST(Parameters, GainsOfHeadsArePartOfASumOverTheTensorGroup) {
