@@ -4,6 +4,7 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/config_schema.h"
 #include "core/error.h"
@@ -90,7 +91,12 @@ LayoutRequest parse_layout(const std::string& text, const std::string& key) {
     throw ConfigError({{key, text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
   }
   LayoutRequest request{text, {any_ranks, key_prefix + "data=1"}};
-  for (const std::string& part : split_overrides(text, key)) request.overrides.push_back(key_prefix + part);
+  std::set<std::string> given;
+  for (const std::string& part : split_overrides(text, key)) {
+    if (const std::string name = part.substr(0, part.find('=')); !given.insert(name).second)
+      throw ConfigError({{key, text, "gives `" + name + "` twice", "", 0}});
+    request.overrides.push_back(key_prefix + part);
+  }
   return request;
 }
 

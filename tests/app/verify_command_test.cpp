@@ -93,6 +93,7 @@ TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
   };
   EXPECT_THAT(refusal("--layout tensr=2"), HasSubstr("did you mean 'parallel.tensor'"));
   EXPECT_THAT(refusal("--layout tensor=3"), HasSubstr("must divide model.heads=4"));
+  EXPECT_THAT(refusal("--layout 'data=2 tensor=2 data=3'"), HasSubstr("gives `data` twice"));
   EXPECT_THAT(refusal("--set verify.stps=1"), HasSubstr("did you mean 'verify.steps'"));
   EXPECT_THAT(refusal("--junit " + (folder_ / "none/junit.xml")), HasSubstr("cannot be written"));
   EXPECT_THAT(refusal("--job {}"), HasSubstr("--job"));
