@@ -46,32 +46,37 @@ Config configuration(const StepOptions& o) {
 
 void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
+  const int width = terminal_width(stdout);
+  const auto print_folded = [&](const std::string& line) { fmt::print("{}\n", folded(line, width, 16)); };
   fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(),
              r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(),
              size("data"), size("tensor"), r["zero"].get<int>());
   if (r.contains("alone"))
     fmt::print("  alone         rank {} on one device, with copies of its own data for the others'\n", r["alone"].get<int>());
-  fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n",
-             r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
+  print_folded(fmt::format("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank",
+                           r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>()));
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
   fmt::print("  throughput    {:.0f} tokens/s, {:.1f} TFLOP/s per device", r["tokens_per_second"].get<double>(),
              r["tflops_per_gpu"].get<double>());
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
-  if (r.contains("launch")) fmt::print("  launch        {}\n", r["launch"].get<std::string>());
+  if (r.contains("launch")) print_folded("  launch        " + r["launch"].get<std::string>());
   fmt::print("  memory        {} planned, {} on the device\n", format_gib(r["memory"]["planned_bytes"].get<double>(), 2),
              format_gib(r["memory"]["device_bytes"].get<double>(), 2));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
   fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}",
-             train::indented(train::ledger_table(ledgers).text(terminal_width(stdout) - 4)));
+             train::indented(train::ledger_table(ledgers).text(width - 4)));
   if (ledgers.size() > 1) {
     const int worst = train::worst_rank(ledgers);
-    fmt::print("  worst         rank {}: {}\n", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)]));
+    print_folded(
+        fmt::format("  worst         rank {}: {}", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)])));
   }
-  for (const auto& bound : r["exceeded_bounds"]) fmt::print("  EXCEEDED      {}\n", bound["text"].get<std::string>());
+  for (const auto& bound : r["exceeded_bounds"]) print_folded("  EXCEEDED      " + bound["text"].get<std::string>());
   if (!r.contains("breakdown")) return;
-  fmt::print("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):\n");
+  fmt::print("{}\n",
+             folded("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):",
+                    width, 4));
   for (const auto& row : r["breakdown"]) {
     fmt::print("    {:<28} {:>4} x {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(),
                row["ms"].get<double>());

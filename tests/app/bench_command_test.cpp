@@ -150,6 +150,19 @@ TEST_P(BenchCommand, StepTakesTheMedianOfAnEvenNumberOfSteps) {
   EXPECT_EQ(times["median_interval"], json({least, most}));
 }
 
+TEST_P(BenchCommand, StepFitsTheTerminal) {
+  std::ofstream(folder_.path() + "/bench.yaml") << verify::test::verify_yaml();
+  const std::string step = std::string(test_paths::plait) + " bench step --config " + folder_.path() +
+                           "/bench.yaml --warmup 1 --steps 1 --breakdown --set launch.mode=" + GetParam();
+  const Outcome outcome = run(folder_.path(), "COLUMNS=60 " + step + " --set 'parallel={pipeline: 2, data: 1}'");
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("\n  batch "), HasSubstr("\n  worst "), HasSubstr("timed by itself")));
+  for (const char* label : {"  batch ", "  worst ", "  one step "}) {
+    const std::size_t begin = outcome.output.find(std::string("\n") + label) + 1;
+    EXPECT_LE(outcome.output.find('\n', begin) - begin, 60U) << label;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"),
                          [](const auto& instance) { return std::string(instance.param); });
 
@@ -172,6 +185,14 @@ TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
   EXPECT_THAT(refusal("p2p --ranks 1"), HasSubstr("at least 2"));
   EXPECT_THAT(refusal("collectives --only gossip"), HasSubstr("must be one of all_reduce"));
   EXPECT_THAT(refusal("ring --messages 0"), HasSubstr("--messages"));
+}
+
+TEST_P(BenchOptions, OfAModelAreNotForAConfiguration) {
+  for (const char* option : {"--batch 4", "--micro-batches 2", "--sequence 8", "--ranks 2", "--zero 1"}) {
+    const Outcome outcome = bench(std::string("step --config x.yaml ") + option);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.errors, HasSubstr("requires --model")) << option;
+  }
 }
 
 TEST_P(BenchOptions, AreExplained) {
