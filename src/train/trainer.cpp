@@ -191,6 +191,10 @@ class Trainer {
     if (dataset_->validation_tokens() > 0)
       validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
     StepTracer tracer(config_.log.trace_steps, start_.step + 1, config_.train.steps);
+    for (const std::int64_t step : config_.log.trace_steps) {
+      if (step > config_.train.steps)
+        say(fmt::format("log.trace_steps: step {} is not traced, the run ends with train.steps={}", step, config_.train.steps));
+    }
     interpreter.synchronize_warm_up();
     if (stop_.stop_here()) return say_stopped(start_.step);
     bool told_of_launch = interpreter.launch_is_settled();
@@ -249,6 +253,7 @@ class Trainer {
 
   // A run that could lose much says so before it does.
   void say_when_it_saves() {
+    if (start_.step >= config_.train.steps) return;
     const std::int64_t every = config_.checkpoint.every;
     if (every > 0 && (start_.step / every + 1) * every < config_.train.steps) return;
     const bool final = config_.checkpoint.final;

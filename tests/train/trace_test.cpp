@@ -150,6 +150,8 @@ TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
   const app::Outcome outcome = app::run_plait(directory_, "train " + (directory_ / "config.yaml").string());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output + outcome.errors, testing::HasSubstr("trace: " + (directory_ / "run" / "trace.json").string()));
+  EXPECT_THAT(outcome.output + outcome.errors,
+              testing::HasSubstr("log.trace_steps: step 7 is not traced, the run ends with train.steps=6"));
   std::ifstream file(directory_ / "run" / "trace.json");
   std::set<std::pair<int, int>> steps;  // of ranks
   for (const nlohmann::json& event : events(nlohmann::json::parse(file), "X")) {
