@@ -7,6 +7,9 @@
 #include <memory>
 #include <numbers>
 #include <numeric>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_reader.h"
@@ -43,6 +46,21 @@ void clear_starts(const data::HostBatchMemory& memory) {
 }
 
 // One rank's part of the job.
+// A file that has not its name yet: gone with this, unless it was renamed.
+class Unfinished {
+ public:
+  explicit Unfinished(fs::path path) : path_(std::move(path)) {}
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  ~Unfinished() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+
+ private:
+  const fs::path path_;
+};
+
 class Evaluation {
  public:
   Evaluation(const EvaluationRequest& request, launch::RankContext& rank)
@@ -136,8 +154,10 @@ class Evaluation {
     const checkpoint::SafetensorsLayout layout =
         checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});
     const fs::path finished = output_file(request_.logits), unfinished = finished.string() + ".part";
+    std::optional<Unfinished> ours;
     if (rank_.is_main) {
       const File made = File::create(unfinished);
+      ours.emplace(unfinished);
       made.allocate(layout.file_bytes);
       made.write_at(0, layout.header.data(), layout.header.size());
     }

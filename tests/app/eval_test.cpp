@@ -191,6 +191,10 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
   const std::string request = "eval @/runs/r --tokens @/tokens.safetensors --logits @/logits";
   EXPECT_THAT(refused(request), HasSubstr("tokens.safetensors=256: token 1 of sequence 1 must be from 0 to 255"));
   EXPECT_FALSE(std::filesystem::exists(path("logits.part")));
+  const std::string wide = R"({"tokens":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]}})";
+  write("tokens.safetensors",
+        std::string(1, static_cast<char>(wide.size())) + std::string(7, '\0') + wide + std::string(16, '\0'));
+  EXPECT_THAT(refused(request), HasSubstr("tokens.safetensors=I64: `tokens` must be I32 [batch, sequence]: store it as int32"));
   tokens_file(std::vector<std::int32_t>(17, 1), 17);
   EXPECT_THAT(refused(request), HasSubstr("model.max_sequence"));
   EXPECT_THAT(refused("eval @/runs/r --layout data=auto"), HasSubstr("parallel.data=auto: must be a number"));
@@ -201,7 +205,3 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
 
 }  // namespace
 }  // namespace plait::app
-  const std::string wide = R"({"tokens":{"dtype":"I64","shape":[1,2],"data_offsets":[0,16]}})";
-  write("tokens.safetensors",
-        std::string(1, static_cast<char>(wide.size())) + std::string(7, '\0') + wide + std::string(16, '\0'));
-  EXPECT_THAT(refused(request), HasSubstr("tokens.safetensors=I64: `tokens` must be I32 [batch, sequence]: store it as int32"));
