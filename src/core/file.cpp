@@ -19,8 +19,8 @@ constexpr mode_t directory_mode = 0700;
 
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
   std::string hint;
-  if (error == ENOSPC || error == EDQUOT) hint = "; free some space, or write elsewhere with run.dir";
-  if (error == EFBIG) hint = "; raise the limit on the size of files (ulimit -f), or write elsewhere with run.dir";
+  if (error == ENOSPC || error == EDQUOT) hint = "; free some space, or write elsewhere";
+  if (error == EFBIG) hint = "; raise the limit on the size of files (ulimit -f), or write elsewhere";
   if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
   if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
   throw ConfigError(std::string("cannot ") + action + " " + path.string() + ": " +
