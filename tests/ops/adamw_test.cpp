@@ -312,7 +312,7 @@ TEST(AdamWHostTest, TheTableHasTheSizeThatIsSaid) {
 }
 
 TEST(AdamWHostTest, ASegmentOutsideTheBuffersStopsTheStream) {
-  for (const AdamWRange outside : {AdamWRange{5, 0, 0, 6}, AdamWRange{0, 5, 0, 6}, AdamWRange{0, 0, 5, 6}}) {
+  for (const AdamWRange& outside : {AdamWRange{5, 0, 0, 6}, AdamWRange{0, 5, 0, 6}, AdamWRange{0, 0, 5, 6}}) {
     AdamWCase c = whole(10);
     c.segments.push_back(outside);
     EXPECT_THROW(run_adamw(host_precisions()[0], c, 1, 0.0f, 1.0, 1.0), InternalError);

@@ -399,8 +399,8 @@ void time_model(Bench& bench, const Model& m) {
     bench.time(name, per_step, bytes * static_cast<double>(parameters), 0, [&, moments] {
       const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}}, moments);
       const View state = bench.f32({optimizer_state_floats}), zero = bench.f32({1});
-      const View m = bench.tensor(moments, {parameters}), v = bench.tensor(moments, {parameters});
-      for (const View& view : {v, state, zero}) bench.stream().zero(view.data, view.bytes());
+      const View first = bench.tensor(moments, {parameters}), second = bench.tensor(moments, {parameters});
+      for (const View& view : {second, state, zero}) bench.stream().zero(view.data, view.bytes());
       const UpdateCoefficients settings = update_coefficients({.update = 10, .lr = 1e-4f});
       const auto& update = *static_cast<const UpdateCoefficients*>(bench.bytes(DType::u8, {sizeof(settings)}, &settings).data);
       norm_to_clip(
@@ -409,8 +409,8 @@ void time_model(Bench& bench, const Model& m) {
       const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
                        .gradients = bench.f32({parameters}),
                        .master = bench.f32({parameters}),
-                       .m = m,
-                       .v = v,
+                       .m = first,
+                       .v = second,
                        .weights = bench.bf16({parameters}),
                        .optimizer_state = state};
       return [&bench, args] { adamw(bench.stream(), args); };
