@@ -38,6 +38,7 @@ SMALLER = {
                                 "launch:": "launch: {ranks: auto, device: cpu}"},
     "docs/examples/my-text.yaml": {"model:": f"model: {SMALL}", "  sequence_length:": "  sequence_length: 32",
                                    "  global_batch:": "  global_batch: 4", "  micro_batch:": "  micro_batch: 2"},
+    "docs/examples/bf16-moments.yaml": {"model:": f"model: {SMALL}", "  steps:": "  steps: 4", "  optimizer:": "  optimizer: {}"},
     "configs/studies/cpu.yaml": {"model:": "model: {layers: 4, hidden: 16, heads: 4, ffn: 32, vocab: 256}",
                                  "data:": "data: {tokenizer: random, sequence_length: 16}",
                                  "  measure:": "  measure: {steps: 2, warmup: 1, rounds: 2}",
