@@ -339,8 +339,7 @@ TEST_F(StudyCommand, TheShippedCpuStudyIsMeasuredWholly) {
       json("study " + std::string(test_paths::source) + "/configs/studies/cpu.yaml --json --set run.dir=" + folder.path());
   EXPECT_EQ(summary["states"]["ok"], 12);
   EXPECT_EQ(summary["states"].value("failed", 0), 0);
-  // Of timings, which other work of the machine disturbs: chance alone gives twelve points 0.3 either way.
-  EXPECT_GT(summary["planner"]["rank_correlation"], -0.5) << "not the wrong way round";
+  EXPECT_GT(summary["planner"]["rank_correlation"], 0) << "more than a guess";
 }
 
 TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
