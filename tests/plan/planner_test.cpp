@@ -353,33 +353,23 @@ TEST(Planner, APlanForCpusSpeaksOfNoGpu) {
       AllOf(Not(HasSubstr("GPU")), HasSubstr("per CPU rank"), HasSubstr("It needs more CPU ranks")));
 }
 
-TEST(Planner, ExchangesByLinksStayWithinAHost) {
+// Sixteen ranks of one axis need two hosts, eight do not.
+void expect_links_within_a_host(const std::string& key, const std::string& axis, std::int64_t Candidate::* size) {
   topology::Fabric two_hosts(topology::assume_topology(DeviceKind::cuda, "h200", 16).graph);
   const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
-  const auto plan = [&](const std::string& exchanges, const std::string& tensor) {
-    const Config config = parse_config(small, {"model.heads=16", "parallel.tensor=" + tensor, "comm.exchanges=" + exchanges});
-    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.tensor;
+  const auto plan = [&](const std::string& way, const std::string& ranks) {
+    const Config config = parse_config(small, {"model.heads=16", "parallel." + axis + "=" + ranks, key + "=" + way});
+    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.*size;
   };
   EXPECT_EQ(plan("library", "16"), 16);
   EXPECT_EQ(plan("links", "8"), 8);
   EXPECT_THAT(error_of<ConfigError>([&] { plan("links", "16"); }),
-              AllOf(HasSubstr("comm.exchanges=links: tensor-parallel ranks 0 and"), HasSubstr("on two hosts"),
-                    HasSubstr("comm.exchanges=library")));
+              AllOf(HasSubstr(key + "=links: " + axis + "-parallel ranks 0 and"), HasSubstr("on two hosts"),
+                    HasSubstr(key + "=library")));
 }
 
-TEST(Planner, ReductionsByLinksStayWithinAHost) {
-  topology::Fabric two_hosts(topology::assume_topology(DeviceKind::cuda, "h200", 16).graph);
-  const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
-  const auto plan = [&](const std::string& reductions, const std::string& data) {
-    const Config config = parse_config(small, {"parallel.data=" + data, "comm.reductions=" + reductions});
-    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.data;
-  };
-  EXPECT_EQ(plan("library", "16"), 16);
-  EXPECT_EQ(plan("links", "8"), 8);
-  EXPECT_THAT(error_of<ConfigError>([&] { plan("links", "16"); }),
-              AllOf(HasSubstr("comm.reductions=links: data-parallel ranks 0 and"), HasSubstr("on two hosts"),
-                    HasSubstr("comm.reductions=library")));
-}
+TEST(Planner, ExchangesByLinksStayWithinAHost) { expect_links_within_a_host("comm.exchanges", "tensor", &Candidate::tensor); }
+TEST(Planner, ReductionsByLinksStayWithinAHost) { expect_links_within_a_host("comm.reductions", "data", &Candidate::data); }
 
 TEST(Planner, ExchangesByLinksAreOfAtMostAsManyRanksAsAKernelAddsUp) {
   topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, "h200", 80).graph);
