@@ -47,11 +47,13 @@ __global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* su
   state->update = coefficients;
 }
 
+// Rounded as written: left to itself the compiler fuses one product here and the other there, and an element's bits would
+// depend on the type of the moments and on where in a piece it stands.
 __device__ inline void update(const Coefficients& c, float decay, float g, float& m, float& v, float& master) {
-  m = c.beta1 * m + (1.0f - c.beta1) * g;
-  v = c.beta2 * v + (1.0f - c.beta2) * g * g;
+  m = fmaf(c.beta1, m, (1.0f - c.beta1) * g);
+  v = fmaf(c.beta2, v, (1.0f - c.beta2) * g * g);
   const float direction = m * c.correction1 / (sqrtf(v * c.correction2) + c.epsilon);
-  master -= c.lr * (direction + decay * master);
+  master = fmaf(-c.lr, fmaf(decay, master, direction), master);
 }
 
 // As rounding_words() in ops/moment_rounding.h: of elements 4 `quad` to 4 `quad` + 3.
