@@ -43,14 +43,19 @@ class AbsentLink final : public comm::p2p::Link {
     if (announced) stream.record(*announced);
     stream.copy(data.data, message_.data(), data.bytes());
   }
-  void post(StreamRef) override {}
+  void await_place(comm::p2p::CounterBatch&) override { no_places(); }
+  void mark_sent(comm::p2p::CounterBatch&) override { no_places(); }
+  void post(comm::p2p::CounterBatch&) override { no_places(); }
+  void await_arrival(comm::p2p::CounterBatch&) override { no_places(); }
   const std::vector<comm::p2p::Place>& places() const override { return places_; }
-  std::byte* memory_of(int) const override { throw InternalError("AbsentLink: has no places"); }
+  std::byte* memory_of(int) const override { no_places(); }
   bool announces() const override { return true; }
   std::size_t holds() const override { return message_.bytes(); }
   void abort() noexcept override {}
 
  private:
+  [[noreturn]] static void no_places() { throw InternalError("AbsentLink: has no places"); }
+
   Buffer message_;
   std::vector<comm::p2p::Place> places_;
 };

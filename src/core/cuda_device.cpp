@@ -2,9 +2,15 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "core/cuda_check.h"
 #include "core/error.h"
@@ -100,20 +106,74 @@ class CudaEvent final : public EventImpl {
 };
 
 // Of the driver, which plait does not link so that it starts where there is none.
-struct MemoryOperations {
-  CUresult (*write)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
-  CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
+using BatchMemOp = CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
+
+BatchMemOp batch_mem_op() {
+  static const auto found = reinterpret_cast<BatchMemOp>(driver_function("cuStreamBatchMemOp", 12000));
+  return found;
+}
+
+CUstreamBatchMemOpParams as_parameters(const CounterOperation& operation) {
+  const auto address = reinterpret_cast<CUdeviceptr>(operation.counter);
+  CUstreamBatchMemOpParams parameters{};
+  if (operation.kind == CounterOperation::Kind::write) {
+    parameters.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                             .address = address,
+                             .value = operation.value,
+                             .flags = CU_STREAM_WRITE_VALUE_DEFAULT,
+                             .alias = 0};
+  } else {
+    parameters.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                            .address = address,
+                            .value = operation.value,
+                            .flags = CU_STREAM_WAIT_VALUE_GEQ,
+                            .alias = 0};
+  }
+  return parameters;
+}
+
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// While this thread captures other streams: lets it ask events of those that are not.
+class Uncaptured {
+ public:
+  Uncaptured() { check(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~Uncaptured() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  Uncaptured(const Uncaptured&) = delete;
+  Uncaptured& operator=(const Uncaptured&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-const MemoryOperations& memory_operations() {
-  static const MemoryOperations operations = [] {
-    MemoryOperations found;
-    found.write = reinterpret_cast<decltype(found.write)>(driver_function("cuStreamWriteValue32", 12000));
-    found.wait = reinterpret_cast<decltype(found.wait)>(driver_function("cuStreamWaitValue32", 12000));
-    return found;
-  }();
-  return operations;
-}
+// Keeps who enqueues less than most_enqueued calls ahead of a stream: an event behind so many of them, of which the oldest has
+// come before another is recorded.
+class Backlog {
+ public:
+  explicit Backlog(Device device) {
+    for (std::optional<CudaEvent>& mark : marks_) mark.emplace(device, EventTiming::off);
+  }
+  // Before a call.
+  void make_room(cudaStream_t stream) {
+    if (++calls_ % calls_per_mark != 0 || is_captured(stream)) return;
+    const Uncaptured here;
+    std::lock_guard lock(mutex_);
+    const CudaEvent& oldest = *marks_[next_++ % marks_.size()];
+    while (!oldest.is_complete()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    check(cudaEventRecord(oldest.event, stream));
+  }
+
+ private:
+  static constexpr int calls_per_mark = 64;
+  std::atomic<unsigned> calls_{0};
+  std::mutex mutex_;
+  std::array<std::optional<CudaEvent>, most_enqueued / calls_per_mark - 1> marks_;
+  std::size_t next_ = 0;
+};
 
 // A host task enqueued on a CUDA stream; owns itself until it has run.
 struct HostTask {
@@ -138,7 +198,7 @@ void run_host_task(void* raw) {
 
 class CudaStream final : public StreamImpl {
  public:
-  CudaStream(Device device, StreamPriority priority, bool has_companion) : device_(device) {
+  CudaStream(Device device, StreamPriority priority, bool has_companion) : device_(device), backlog_(device) {
     cuda_make_current(device);
     int least = 0, greatest = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -153,10 +213,12 @@ class CudaStream final : public StreamImpl {
   Device device() const override { return device_; }
   void record(EventImpl& event) override {
     const auto& recorded = static_cast<CudaEvent&>(event);
-    const bool is_node = recorded.is_timed && is_captured();  // else an edge of the graph
+    backlog_.make_room(stream_);
+    const bool is_node = recorded.is_timed && is_captured(stream_);  // else an edge of the graph
     check(cudaEventRecordWithFlags(recorded.event, stream_, is_node ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
   void wait(const EventImpl& event) override {
+    backlog_.make_room(stream_);
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).event, 0));
   }
   StreamImpl& aside(const EventImpl& event) override {
@@ -166,18 +228,23 @@ class CudaStream final : public StreamImpl {
   }
   StreamImpl* companion() const override { return companion_.get(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
+    backlog_.make_room(stream_);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
-  void zero(void* memory, std::size_t bytes) override { check(cudaMemsetAsync(memory, 0, bytes, stream_)); }
-  void write_value(std::uint32_t* counter, std::uint32_t value) override {
-    check(memory_operations().write(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
+  void zero(void* memory, std::size_t bytes) override {
+    backlog_.make_room(stream_);
+    check(cudaMemsetAsync(memory, 0, bytes, stream_));
   }
-  void wait_value(const std::uint32_t* counter, std::uint32_t value) override {
-    check(memory_operations().wait(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WAIT_VALUE_GEQ),
-          "cuStreamWaitValue32");
+  void count(std::span<const CounterOperation> operations) override {
+    std::vector<CUstreamBatchMemOpParams> list;
+    for (const CounterOperation& operation : operations) {
+      backlog_.make_room(stream_);
+      list.push_back(as_parameters(operation));
+    }
+    check(batch_mem_op()(stream_, static_cast<unsigned>(list.size()), list.data(), 0), "cuStreamBatchMemOp");
   }
   void enqueue_host(std::function<void()> task) override {
+    backlog_.make_room(stream_);
     auto owned = std::make_unique<HostTask>(HostTask{std::move(task), failure_, failure_mutex_});
     check(cudaLaunchHostFunc(stream_, run_host_task, owned.get()));
     static_cast<void>(owned.release());
@@ -191,17 +258,15 @@ class CudaStream final : public StreamImpl {
     std::lock_guard lock(*failure_mutex_);
     if (*failure_) std::rethrow_exception(*failure_);
   }
-  void* native() const override { return stream_; }
-
- private:
-  bool is_captured() const {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream_, &status));
-    return status != cudaStreamCaptureStatusNone;
+  void* native() override {
+    backlog_.make_room(stream_);
+    return stream_;
   }
 
+ private:
   Device device_;
   cudaStream_t stream_ = nullptr;
+  Backlog backlog_;
   std::unique_ptr<CudaStream> companion_;
   std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();
   std::shared_ptr<std::mutex> failure_mutex_ = std::make_shared<std::mutex>();

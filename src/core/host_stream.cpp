@@ -113,12 +113,14 @@ class HostStream final : public StreamImpl {
   void zero(void* memory, std::size_t bytes) override {
     push({[=] { std::memset(memory, 0, bytes); }, false});
   }
-  // Both even after a failure, as records and waits are: another process may wait for the counter.
-  void write_value(std::uint32_t* counter, std::uint32_t value) override {
-    push({[=] { write_counter(counter, value); }, true});
-  }
-  void wait_value(const std::uint32_t* counter, std::uint32_t value) override {
-    push({[=] { await_counter(counter, value); }, true});
+  // Even after a failure, as records and waits are: another process may wait for the counter.
+  void count(std::span<const CounterOperation> operations) override {
+    for (const auto& [kind, counter, value] : operations) {
+      if (kind == CounterOperation::Kind::write)
+        push({[counter, value] { write_counter(counter, value); }, true});
+      else
+        push({[counter, value] { await_counter(counter, value); }, true});
+    }
   }
   void enqueue_host(std::function<void()> task) override { push({std::move(task), false}); }
 
@@ -134,7 +136,7 @@ class HostStream final : public StreamImpl {
     if (const std::exception_ptr kept = failure()) std::rethrow_exception(kept);
   }
 
-  void* native() const override { return nullptr; }
+  void* native() override { return nullptr; }
 
  private:
   struct Task {
@@ -149,7 +151,8 @@ class HostStream final : public StreamImpl {
 
   void push(Task task) {
     {
-      std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return queue_.size() < most_enqueued; });
       queue_.push_back(std::move(task));
     }
     changed_.notify_all();
@@ -161,6 +164,7 @@ class HostStream final : public StreamImpl {
       changed_.wait(lock, [&] { return !queue_.empty() || stopping_; });
       if (queue_.empty()) return;
       Task task = std::move(queue_.front());
+      if (queue_.size() == most_enqueued) changed_.notify_all();
       queue_.pop_front();
       busy_ = true;
       const bool skip = failure_ && !task.ordering;

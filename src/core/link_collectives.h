@@ -8,12 +8,13 @@ namespace plait::link_collectives {
 
 // Ranks of a group, whose parts one kernel adds up: more than NVLink connects today.
 inline constexpr int most_ranks = 72;
-// Of a tensor group that takes links by itself. On 4 x H200 a step of gpt-2.8b with tensor 4 was 10 % longer by links than by
-// the library (docs/overlap.md).
-inline constexpr int most_ranks_by_itself = 2;
+// Of a group that takes links by itself: more was not measured (docs/overlap.md).
+inline constexpr int most_ranks_by_itself = 4;
 // Of what a rank pushes at once for a reduction of gradients: an NVLink is at full speed long before, and twice as much for
 // each other rank waits in memory.
 inline constexpr std::size_t most_reduced_at_once = std::size_t{32} << 20;
+// A sum of so little is made by every rank from what all others send it: one step in place of two, and the same bits.
+inline constexpr std::size_t most_reduced_by_all = std::size_t{64} << 10;
 // Where messages land, for each rank that sends some: one may travel while the other is used.
 inline constexpr int places = 2;
 // Of slices, in bytes, so that kernels read and write 16 at once.

@@ -24,8 +24,17 @@ StreamRef StreamRef::companion() const {
 }
 void StreamRef::copy(void* to, const void* from, std::size_t bytes) const { impl_->copy(to, from, bytes); }
 void StreamRef::zero(void* memory, std::size_t bytes) const { impl_->zero(memory, bytes); }
-void StreamRef::write_value(std::uint32_t* counter, std::uint32_t value) const { impl_->write_value(counter, value); }
-void StreamRef::wait_value(const std::uint32_t* counter, std::uint32_t value) const { impl_->wait_value(counter, value); }
+void StreamRef::write_value(std::uint32_t* counter, std::uint32_t value) const {
+  const CounterOperation write{CounterOperation::Kind::write, counter, value};
+  impl_->count({&write, 1});
+}
+void StreamRef::wait_value(const std::uint32_t* counter, std::uint32_t value) const {
+  const CounterOperation wait{CounterOperation::Kind::wait, const_cast<std::uint32_t*>(counter), value};
+  impl_->count({&wait, 1});
+}
+void StreamRef::count(std::span<const CounterOperation> operations) const {
+  if (!operations.empty()) impl_->count(operations);
+}
 void StreamRef::enqueue_host(std::function<void()> task) const { impl_->enqueue_host(std::move(task)); }
 void StreamRef::synchronize() const { impl_->synchronize(); }
 void StreamRef::rethrow_failure() const { impl_->rethrow_failure(); }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "core/device.h"
 
@@ -44,6 +45,20 @@ class Event {
 // Milliseconds from one timed event to another, both complete. Host events carry the time at which their queue reached them.
 float elapsed_ms(const Event& from, const Event& to);
 
+// A stream writes a counter or waits for one.
+struct CounterOperation {
+  enum class Kind { write, wait };
+  Kind kind = Kind::write;
+  std::uint32_t* counter = nullptr;
+  std::uint32_t value = 0;
+};
+
+// How much a stream holds that it has not done. Who enqueues more waits until some of it is done, in StreamRef's own functions
+// and in native(). CUDA's own queue is longer, but who fills that one waits with a lock of the process in its hand: another
+// thread that needs it for itself (cuDNN's attention does, CUDA where it loads or allocates something) never gets it, and if
+// what the stream waits for is that thread's, nobody goes on. A program has to get through with this much (docs/overlap.md).
+inline constexpr int most_enqueued = 384;
+
 // Non-owning handle, cheap to copy; the first parameter of everything that enqueues work.
 class StreamRef {
  public:
@@ -68,6 +83,7 @@ class StreamRef {
   // "reached" means int32(counter - value) >= 0.
   void write_value(std::uint32_t* counter, std::uint32_t value) const;
   void wait_value(const std::uint32_t* counter, std::uint32_t value) const;
+  void count(std::span<const CounterOperation> operations) const;  // several of both, in order; one call of the driver
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
   // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it. On
   // the host device it fails every stream that waits for an event recorded after it, so that nothing is computed from what was
@@ -75,7 +91,7 @@ class StreamRef {
   void enqueue_host(std::function<void()> task) const;
   void synchronize() const;      // blocks the caller until the stream is empty; rethrows a task's exception
   void rethrow_failure() const;  // the same for what has run so far, without waiting
-  void* native() const;          // cudaStream_t; nullptr on the host device
+  void* native() const;          // cudaStream_t, for one launch; nullptr on the host device
   explicit operator bool() const { return impl_ != nullptr; }
 
  private:

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "core/stream.h"
 
@@ -27,12 +28,11 @@ class StreamImpl {
   virtual StreamImpl* companion() const = 0;  // nullptr: none
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* memory, std::size_t bytes) = 0;
-  virtual void write_value(std::uint32_t* counter, std::uint32_t value) = 0;
-  virtual void wait_value(const std::uint32_t* counter, std::uint32_t value) = 0;
+  virtual void count(std::span<const CounterOperation> operations) = 0;
   virtual void enqueue_host(std::function<void()> task) = 0;
   virtual void synchronize() = 0;
   virtual void rethrow_failure() const = 0;
-  virtual void* native() const = 0;
+  virtual void* native() = 0;
 };
 
 std::unique_ptr<StreamImpl> make_host_stream(Device device);

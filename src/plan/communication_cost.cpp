@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/link_collectives.h"
 #include "core/units.h"
 
 namespace plait::plan {
@@ -15,6 +16,14 @@ void bound_by(Work& work, const Curve& curve, double bytes) {
   const double moving = curve.seconds(bytes) - work.seconds;
   work.most_gb_per_s = moving > 0 ? work.bytes / moving / giga : 0;
 }
+
+// By links, where every rank gets all that the others have and adds it up itself.
+bool summed_by_all(Collective kind, double bytes) {
+  return kind == Collective::all_reduce && bytes <= static_cast<double>(link_collectives::most_reduced_by_all);
+}
+
+// What a rank pushes to another in a round.
+double push_part(Collective kind, int ranks, double bytes) { return summed_by_all(kind, bytes) ? bytes : bytes / ranks; }
 
 }  // namespace
 
@@ -34,7 +43,14 @@ double ring_share(Collective kind, int ranks) {
 
 double ring_rounds(Collective kind, int ranks) { return (kind == Collective::all_reduce ? 2.0 : 1.0) * (ranks - 1); }
 
-double push_rounds(Collective kind, int ranks) { return ranks == 1 ? 0 : kind == Collective::all_reduce ? 2 : 1; }
+double push_rounds(Collective kind, int ranks, double bytes) {
+  if (ranks == 1) return 0;
+  return kind == Collective::all_reduce && !summed_by_all(kind, bytes) ? 2 : 1;
+}
+
+double push_bytes(Collective kind, int ranks, double bytes) {
+  return push_rounds(kind, ranks, bytes) * (ranks - 1) * push_part(kind, ranks, bytes);
+}
 
 const Curve* CommunicationCosts::curve_of(Collective kind, int ranks) const {
   if (!machine_.calibration) return nullptr;
@@ -88,13 +104,13 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
   Work work;
   if (ranks == 1) return work;
   const topology::DeviceProfile& profile = machine_.profile;
-  const double part = bytes / ranks, rounds = push_rounds(kind, ranks), messages = rounds * (ranks - 1);
-  work.bytes = ring_share(kind, ranks) * bytes;
+  const double part = push_part(kind, ranks, bytes), rounds = push_rounds(kind, ranks, bytes);
+  work.bytes = push_bytes(kind, ranks, bytes);
   work.compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0;
   double start = profile.message_seconds + latency_us * micro;
   if (const Curve* curve = fastest_message_curve(part)) {
     start = curve->points.front().second;
-    const double moving = messages * (curve->seconds(part) - start);
+    const double moving = rounds * (ranks - 1) * (curve->seconds(part) - start);
     if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
   }
   work.seconds = rounds * start;
@@ -109,10 +125,10 @@ Work CommunicationCosts::pushes_with_kernels(Collective kind, int ranks, double 
 
 CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind, int ranks, double bytes) const {
   if (ranks == 1) return {};
-  const double part = bytes / ranks;
+  const double part = push_part(kind, ranks, bytes);
   double moved = 0, launches = 0;
   if (kind != Collective::all_gather) moved += (ranks + 1) * part, launches += 1;
-  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part, launches += 1;
+  if (kind != Collective::reduce_scatter && !summed_by_all(kind, bytes)) moved += (ranks - 1) * 2 * part, launches += 1;
   const double device = moved / machine_.profile.memory_bytes_per_s;
   return {.seconds = device + launches * machine_.profile.kernel_seconds, .device = device};
 }

@@ -22,8 +22,9 @@ std::string to_string(Collective kind);
 // one after the other (Patarasuk and Yuan 2009). Nothing for a group of one.
 double ring_share(Collective kind, int ranks);
 double ring_rounds(Collective kind, int ranks);
-// By links (comm/p2p/link_communicator.h): pushes to all others go at once.
-double push_rounds(Collective kind, int ranks);
+// By links (comm/p2p/link_communicator.h): pushes to all others go at once. What each member sends, and in how many rounds.
+double push_bytes(Collective kind, int ranks, double bytes);
+double push_rounds(Collective kind, int ranks, double bytes);
 
 class CommunicationCosts {
  public:

@@ -142,8 +142,9 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
     const auto ranks = static_cast<int>(plan.members(group).size());
     if (ranks < 2) return;
     RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
-    traffic.bytes += times * ring_share(kind, ranks) * bytes;
-    traffic.rounds += times * (plan.goes_by_links(group) ? push_rounds : ring_rounds)(kind, ranks);
+    const bool by_links = plan.goes_by_links(group);
+    traffic.bytes += times * (by_links ? push_bytes(kind, ranks, bytes) : ring_share(kind, ranks) * bytes);
+    traffic.rounds += times * (by_links ? push_rounds(kind, ranks, bytes) : ring_rounds(kind, ranks));
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];

@@ -14,7 +14,10 @@ class ForwardingLink : public p2p::Link {
   void receive(StreamRef stream, View data, Event* announced, int place) override {
     inner_->receive(stream, data, announced, place);
   }
-  void post(StreamRef stream) override { inner_->post(stream); }
+  void await_place(p2p::CounterBatch& counters) override { inner_->await_place(counters); }
+  void mark_sent(p2p::CounterBatch& counters) override { inner_->mark_sent(counters); }
+  void post(p2p::CounterBatch& counters) override { inner_->post(counters); }
+  void await_arrival(p2p::CounterBatch& counters) override { inner_->await_arrival(counters); }
   const std::vector<p2p::Place>& places() const override { return inner_->places(); }
   std::byte* memory_of(int place) const override { return inner_->memory_of(place); }
   bool announces() const override { return inner_->announces(); }

@@ -1,7 +1,10 @@
 // What core/stream.h promises, on the host and on CUDA with the same bodies.
 #include "core/stream.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -45,6 +48,56 @@ TYPED_TEST_P(StreamTest, RunsInOrder) {
   stream.ref().synchronize();
   ASSERT_EQ(order.size(), 200u);
   for (int i = 0; i < 200; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+// Who fills a stream waits, and holds nothing meanwhile that another thread needs.
+TYPED_TEST_P(StreamTest, HoldsNoMoreThanSoMuch) {
+  Stream stream(this->device_);
+  DeviceMemory memory(this->device_);
+  const Buffer counter = memory.allocate(sizeof(std::uint32_t), MemoryKind::pinned_host);
+  std::atomic<int> enqueued = 0;
+  Gate gate;
+  gate.hold(stream);
+  std::jthread filler([&] {
+    make_current(this->device_);
+    for (int n = 1; n <= 4 * most_enqueued; ++n) {
+      stream.ref().write_value(static_cast<std::uint32_t*>(counter.data()), static_cast<std::uint32_t>(n));
+      enqueued = n;
+    }
+  });
+  for (int before = -1; before != enqueued || before == 0;) {  // until it has stood still for a while
+    before = enqueued;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_LE(enqueued, most_enqueued);
+  EXPECT_GT(enqueued, most_enqueued / 2);
+  EXPECT_GT(memory_info(this->device_).total_bytes, 0U);
+  gate.open();
+  filler.join();
+  stream.ref().synchronize();
+  EXPECT_EQ(*static_cast<const std::uint32_t*>(counter.data()), 4U * most_enqueued);
+}
+
+TYPED_TEST_P(StreamTest, CountsInOrder) {
+  Stream one(this->device_), two(this->device_);
+  DeviceMemory memory(this->device_);
+  const Buffer buffer = memory.allocate(4 * sizeof(std::uint32_t), MemoryKind::pinned_host);
+  auto* const counters = static_cast<std::uint32_t*>(buffer.data());
+  std::fill_n(counters, 4, 0U);
+  using enum CounterOperation::Kind;
+  const std::vector<CounterOperation> first{{write, counters, 5}, {wait, counters + 1, 7}, {write, counters + 2, 9}};
+  one.ref().count(first);
+  one.ref().count({});
+  Event event(this->device_);
+  one.ref().record(event);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(event.is_complete());
+  const std::vector<CounterOperation> second{
+      {wait, counters, 5}, {write, counters + 1, 7}, {wait, counters + 2, 9}, {write, counters + 3, 11}};
+  two.ref().count(second);
+  one.ref().synchronize();
+  two.ref().synchronize();
+  EXPECT_EQ((std::vector<std::uint32_t>(counters, counters + 4)), (std::vector<std::uint32_t>{5, 7, 9, 11}));
 }
 
 TYPED_TEST_P(StreamTest, DoesNotBlockTheCaller) {
@@ -307,9 +360,10 @@ TYPED_TEST_P(StreamTest, ElapsedTimeOfAnIncompleteEventIsAnError) {
   EXPECT_GE(elapsed_ms(from, to), 0.0f);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(StreamTest, RunsInOrder, DoesNotBlockTheCaller, EventNeverRecordedIsComplete, WaitOrdersTwoStreams,
-                            WaitBeforeTheFirstRecordDoesNotWait, RecordingAgainMovesTheEventButNotEarlierWaits,
-                            ChainAcrossStreamsKeepsOneOrder, EventOutlivesItsStream, StreamsOutliveTheEventTheyWaitFor,
+REGISTER_TYPED_TEST_SUITE_P(StreamTest, RunsInOrder, DoesNotBlockTheCaller, HoldsNoMoreThanSoMuch, CountsInOrder,
+                            EventNeverRecordedIsComplete, WaitOrdersTwoStreams, WaitBeforeTheFirstRecordDoesNotWait,
+                            RecordingAgainMovesTheEventButNotEarlierWaits, ChainAcrossStreamsKeepsOneOrder,
+                            EventOutlivesItsStream, StreamsOutliveTheEventTheyWaitFor,
                             ExceptionReachesSynchronizeAndDropsLaterTasks, TheFirstOfTwoExceptionsWins,
                             DestructorDrainsAndNeverThrows, TasksAndTheirCapturesAreReleased, MovedStreamKeepsItsQueue,
                             CopiesAndZeroesInOrder, TimedEventsMeasureTheStream, ElapsedTimeOfAnIncompleteEventIsAnError);

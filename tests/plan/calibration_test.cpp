@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/link_collectives.h"
 #include "plan/communication_cost.h"
 #include "plan/segment_cost.h"
 
@@ -136,6 +137,16 @@ TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
   machine.calibration->messages = {{"NV18", "direct", nvlink}};
   EXPECT_EQ(both, seconds(slow));
   EXPECT_LT(both, 1e-4);
+}
+
+TEST(CommunicationCosts, LittleIsSummedInOneStep) {
+  const double least = static_cast<double>(link_collectives::most_reduced_by_all);
+  EXPECT_EQ(push_rounds(Collective::all_reduce, 4, least), 1);
+  EXPECT_EQ(push_bytes(Collective::all_reduce, 4, least), 3 * least);
+  EXPECT_EQ(push_rounds(Collective::all_reduce, 4, least + 4), 2);
+  EXPECT_DOUBLE_EQ(push_bytes(Collective::all_reduce, 4, least + 4), 1.5 * (least + 4));
+  EXPECT_EQ(push_rounds(Collective::all_gather, 4, least), 1);
+  EXPECT_EQ(push_bytes(Collective::all_reduce, 1, least), 0);
 }
 
 TEST(CommunicationCosts, AMeasuredCurveIsMetAloneAndBoundsTheSpeed) {

@@ -331,6 +331,12 @@ void from_json(const Json& json, Place& place) {
   fields.end();
 }
 
+void Link::post(StreamRef stream) {
+  CounterBatch counters;
+  post(counters);
+  counters.enqueue(stream);
+}
+
 void SharedByLinks::begin_to_go() { gone_by_ = std::chrono::steady_clock::now() + time_to_go_; }
 
 std::chrono::milliseconds SharedByLinks::left_to_go() const {

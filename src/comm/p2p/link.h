@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/p2p/choice.h"
+#include "comm/p2p/counter_batch.h"
 #include "comm/p2p/pair_facts.h"
 #include "comm/paths.h"
 #include "comm/rendezvous.h"
@@ -105,7 +106,14 @@ class Link {
   virtual void receive(StreamRef stream, View data, Event* announced = nullptr, int place = -1) = 0;
   // Receiver with places: says that from this point of the stream the place of the next message not yet posted is free. For
   // callers that know this before they reach the receive; a receive posts its own message if that has not been done.
-  virtual void post(StreamRef stream) = 0;
+  void post(StreamRef stream);
+  // With places, what send, receive and post do with the next message's counters, for a caller with several links who does it
+  // for all of them at once. Sender: waits for its place to be free; the caller copies it there; says that it has arrived.
+  // Receiver: says that its place is free; waits for it.
+  virtual void await_place(CounterBatch& counters) = 0;
+  virtual void mark_sent(CounterBatch& counters) = 0;
+  virtual void post(CounterBatch& counters) = 0;
+  virtual void await_arrival(CounterBatch& counters) = 0;
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it

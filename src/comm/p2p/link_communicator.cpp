@@ -69,7 +69,6 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
     : rank_(spec.group.rank),
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
       memory_(spec.group.device),
-      begun_(spec.group.device),
       used_(spec.group.device),
       peers_(static_cast<std::size_t>(spec.group.size)),
       links_(spec.group.device),
@@ -112,7 +111,6 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       }
     }
   }
-  for (int step = 2; step < size(); ++step) peer((rank_ + step) % size()).pushes.emplace(spec.group.device);
   agree_on_slices(spec, store);
   if (!spec.group.device.is_cuda()) return;
   load_combining_kernels();
@@ -138,10 +136,6 @@ void LinkCommunicator::agree_on_slices(const LinkCommunicatorSpec& spec, Rendezv
   }
   for (const std::uint64_t other : meeting.gather("bytes", static_cast<std::uint64_t>(least)))
     slice_bytes_ = std::min(slice_bytes_, std::max<std::size_t>(alignment, other));
-}
-
-LinkCommunicator::~LinkCommunicator() {
-  for (Peer& p : peers_) p.pushes.reset();  // drained before the memory goes
 }
 
 LinkCommunicator::Links::~Links() {
@@ -192,68 +186,45 @@ std::size_t LinkCommunicator::pieces(const Ranges& ranges) const {
   return (most + slice_bytes_ - 1) / slice_bytes_;
 }
 
-// Both places of every link are free when it is first used; from then on each as soon as what was in it has been used.
-void LinkCommunicator::begin(StreamRef stream) {
-  if (alone_) return;
-  if (size() > 2) stream.record(begun_);
-  for_each_other([&](int other) {
-    Peer& p = peer(other);
-    if (p.pushes) p.pushes->stream.ref().wait(begun_);
-    if (p.posted || p.landing.empty()) return;
-    for (int place = 0; place < link_collectives::places; ++place) p.from->post(stream);
-    p.posted = true;
-  });
-}
-
-// What was pushed may be overwritten now.
-void LinkCommunicator::end(StreamRef stream) {
-  if (alone_) return;
-  for_each_other([&](int other) {
-    if (std::optional<Pushes>& pushes = peer(other).pushes) {
-      const StreamRef pushing = pushes->stream;
-      pushing.record(pushes->done);
-      stream.wait(pushes->done);
-    }
-  });
-}
-
-template <typename Do>
-void LinkCommunicator::with_pushes(StreamRef stream, Do enqueue) {
-  begin(stream);
-  try {
-    enqueue();
-  } catch (...) {
-    try {
-      end(stream);
-    } catch (const std::exception&) {
-      // The device is lost, and what it held with it; the first error says more.
-    }
-    throw;
-  }
-  end(stream);
-}
-
-void LinkCommunicator::push(StreamRef stream, int to, const std::byte* from, std::size_t bytes) {
-  if (bytes == 0 || alone_) return;
-  Peer& p = peer(to);
-  p.to->send(p.pushes ? p.pushes->stream.ref() : stream, bytes_at(from, bytes),
-             static_cast<int>(p.sent++ % link_collectives::places));
-}
-
-const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_t bytes) {
-  Peer& p = peer(from);
-  const int place = static_cast<int>(p.received++ % link_collectives::places);
-  std::byte* const landing =
-      p.landing.empty() ? static_cast<std::byte*>(p.copied.data()) : p.landing[static_cast<std::size_t>(place)];
-  p.from->receive(stream, bytes_at(landing, bytes), nullptr, place);
-  p.in_use = true;
-  return landing;
-}
-
-std::vector<const std::byte*> LinkCommunicator::arrivals(StreamRef stream, const std::byte* own, std::size_t bytes) {
+template <typename PieceFor, typename BytesFrom>
+std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor piece, BytesFrom arriving,
+                                                      const std::byte* own) {
   std::vector<const std::byte*> parts(peers_.size(), own);
   if (alone_) return parts;
-  for_each_arrival([&](int other) { parts[static_cast<std::size_t>(other)] = arrive(stream, other, bytes); });
+  CounterBatch counters;
+  // Both places of every link are free when it is first used; from then on each as soon as what was in it has been used.
+  for_each_other([&](int other) {
+    Peer& p = peer(other);
+    if (p.landing.empty() || std::exchange(p.posted, true)) return;
+    for (int place = 0; place < link_collectives::places; ++place) p.from->post(counters);
+  });
+  for_each_other([&](int other) {
+    if (piece(other).bytes > 0 && !peer(other).to->places().empty()) peer(other).to->await_place(counters);
+  });
+  counters.enqueue(stream);
+  for_each_other([&](int other) {
+    const Piece sent = piece(other);
+    if (sent.bytes == 0) return;
+    Peer& p = peer(other);
+    if (p.to->places().empty()) return p.to->send(stream, bytes_at(sent.data, sent.bytes));
+    stream.copy(p.to->memory_of(static_cast<int>(p.sent++ % link_collectives::places)), sent.data, sent.bytes);
+    p.to->mark_sent(counters);
+  });
+  for_each_arrival([&](int other) {
+    const std::size_t bytes = arriving(other);
+    if (bytes == 0) return;
+    Peer& p = peer(other);
+    p.in_use = true;
+    if (!p.landing.empty()) {
+      p.from->await_arrival(counters);
+      parts[static_cast<std::size_t>(other)] = p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
+      return;
+    }
+    counters.enqueue(stream);
+    parts[static_cast<std::size_t>(other)] = static_cast<std::byte*>(p.copied.data());
+    p.from->receive(stream, bytes_at(parts[static_cast<std::size_t>(other)], bytes));
+  });
+  counters.enqueue(stream);
   return parts;
 }
 
@@ -261,49 +232,49 @@ std::vector<const std::byte*> LinkCommunicator::arrivals(StreamRef stream, const
 // to tell them.
 void LinkCommunicator::release(StreamRef stream) {
   if (alone_) return;
+  CounterBatch counters;
+  for (Peer& p : peers_) {
+    if (std::exchange(p.in_use, false) && !p.landing.empty()) p.from->post(counters);
+  }
   stream.record(used_);
   releases_.ref().wait(used_);
-  for (Peer& p : peers_) {
-    if (std::exchange(p.in_use, false) && !p.landing.empty()) p.from->post(releases_);
-  }
+  counters.enqueue(releases_);
 }
 
 void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction) {
-  with_pushes(stream, [&] {
-    for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
-      for_each_other([&](int other) {
-        const Range theirs = piece_of(ranges(other), piece);
-        push(stream, other, bytes_of(data) + theirs.first, theirs.bytes);
-      });
-      const Range own = ranges(rank_), mine = piece_of(own, piece);
-      if (mine.bytes == 0) continue;
-      const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
-      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}},
-              arrivals(stream, bytes_of(data) + mine.first, mine.bytes), reduction);
-      release(stream);
-    }
-  });
+  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+    const Range own = ranges(rank_), mine = piece_of(own, piece);
+    const auto theirs = [&](int other) {
+      const Range range = piece_of(ranges(other), piece);
+      return Piece{bytes_of(data) + range.first, range.bytes};
+    };
+    const std::vector<const std::byte*> parts =
+        trade(stream, theirs, [&](int) { return mine.bytes; }, bytes_of(data) + mine.first);
+    if (mine.bytes == 0) continue;
+    const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
+    combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
+    release(stream);
+  }
 }
 
 void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges) {
-  with_pushes(stream, [&] {
-    const Range mine = ranges(rank_);
-    for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
-      const Range part = piece_of(mine, piece);
-      for_each_other([&](int other) { push(stream, other, own + (part.first - mine.first), part.bytes); });
-      const std::byte* const own_part = own + (part.first - mine.first);
-      std::vector<Copy> copies;
-      if (own != data + mine.first) copies.push_back({data + part.first, own_part, part.bytes});
-      for_each_arrival([&](int other) {
-        const Range theirs = piece_of(ranges(other), piece);
-        const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
-        if (bytes == 0) return;
-        copies.push_back({data + theirs.first, alone_ ? own_part : arrive(stream, other, bytes), bytes});
-      });
-      copy_all(stream, copies);
-      release(stream);
-    }
-  });
+  const Range mine = ranges(rank_);
+  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+    const Range part = piece_of(mine, piece);
+    const std::byte* const own_part = own + (part.first - mine.first);
+    const std::vector<const std::byte*> parts = trade(
+        stream, [&](int) { return Piece{own_part, part.bytes}; },
+        [&](int other) { return piece_of(ranges(other), piece).bytes; }, own_part);
+    std::vector<Copy> copies;
+    if (own != data + mine.first) copies.push_back({data + part.first, own_part, part.bytes});
+    for_each_arrival([&](int other) {
+      const Range theirs = piece_of(ranges(other), piece);
+      const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
+      if (bytes > 0) copies.push_back({data + theirs.first, parts[static_cast<std::size_t>(other)], bytes});
+    });
+    copy_all(stream, copies);
+    release(stream);
+  }
 }
 
 void LinkCommunicator::reduce(StreamRef stream, View data, int root, Reduction reduction) {
@@ -325,11 +296,10 @@ std::vector<View> LinkCommunicator::reduce_scatter_addends(StreamRef stream, Vie
   check_slices(data, part, size());
   const auto slice = [&](int r) { return bytes_of(data) + static_cast<std::size_t>(r) * part.bytes(); };
   std::vector<View> addends;
-  with_pushes(stream, [&] {
-    for_each_other([&](int other) { push(stream, other, slice(other), part.bytes()); });
-    for (const std::byte* from : arrivals(stream, slice(rank_), part.bytes()))
-      addends.emplace_back(const_cast<std::byte*>(from), part.dtype, part.shape);
-  });
+  for (const std::byte* from : trade(
+           stream, [&](int other) { return Piece{slice(other), part.bytes()}; }, [&](int) { return part.bytes(); },
+           slice(rank_)))
+    addends.emplace_back(const_cast<std::byte*>(from), part.dtype, part.shape);
   return addends;
 }
 
@@ -346,6 +316,13 @@ void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reducti
   if (alone_) {
     const std::vector<const std::byte*> parts(peers_.size(), bytes_of(data));
     return combine(stream, data, parts, reduction);
+  }
+  if (data.bytes() <= std::min(slice_bytes_, link_collectives::most_reduced_by_all)) {
+    const Piece whole{bytes_of(data), data.bytes()};
+    const std::vector<const std::byte*> parts =
+        trade(stream, [&](int) { return whole; }, [&](int) { return whole.bytes; }, whole.data);
+    combine(stream, data, parts, reduction);
+    return release(stream);
   }
   // As equal as whole steps of 16 bytes allow.
   const std::size_t share = rounded_up((data.bytes() + peers_.size() - 1) / peers_.size());
@@ -365,20 +342,19 @@ void LinkCommunicator::broadcast(StreamRef stream, View data, int root) {
 
 void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
   check_all_to_all(send, receive, size());
-  with_pushes(stream, [&] {
-    const std::size_t slice = send.bytes() / peers_.size();
-    const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
-    for (std::size_t done = 0; done < slice; done += slice_bytes_) {
-      const std::size_t bytes = std::min(slice_bytes_, slice - done);
-      for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
-      std::vector<Copy> copies{{at(receive, rank_) + done, at(send, rank_) + done, bytes}};
-      for_each_arrival([&](int other) {
-        copies.push_back({at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes});
-      });
-      copy_all(stream, copies);
-      release(stream);
-    }
-  });
+  const std::size_t slice = send.bytes() / peers_.size();
+  const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
+  for (std::size_t done = 0; done < slice; done += slice_bytes_) {
+    const std::size_t bytes = std::min(slice_bytes_, slice - done);
+    const std::vector<const std::byte*> parts = trade(
+        stream, [&](int other) { return Piece{at(send, other) + done, bytes}; }, [&](int) { return bytes; },
+        at(send, rank_) + done);
+    std::vector<Copy> copies;
+    for (int r = 0; r < size(); ++r)
+      copies.push_back({at(receive, r) + done, alone_ ? at(send, r) + done : parts[static_cast<std::size_t>(r)], bytes});
+    copy_all(stream, copies);
+    release(stream);
+  }
 }
 
 void LinkCommunicator::send(StreamRef, View, int to) { check_peer(to, rank_, size(), false); }

@@ -45,7 +45,6 @@ class LinkCommunicator final : public Communicator {
   // trying left none. All of them name the setting. Loads the kernels that it uses: when CUDA loads one it waits for all work
   // of its GPU, holding a lock that every copy to the GPU needs, and some of that work may wait for a push.
   LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store);
-  ~LinkCommunicator() override;
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
@@ -71,18 +70,11 @@ class LinkCommunicator final : public Communicator {
   void set_alone(bool alone) { alone_ = alone; }
 
  private:
-  // A stream for what goes to one rank, joined to the caller's by events.
-  struct Pushes {
-    explicit Pushes(Device device) : stream(device, StreamPriority::high), done(device) {}
-    Stream stream;
-    Event done;
-  };
   // The links to and from another rank; none of this rank itself.
   struct Peer {
     Link *to = nullptr, *from = nullptr;
     std::vector<std::byte*> landing;  // by place
     Buffer copied;                    // where messages come by slots: the only landing place
-    std::optional<Pushes> pushes;     // none for the next rank: the caller's stream pushes to that one
     std::uint64_t sent = 0, received = 0;
     bool posted = false;
     bool in_use = false;  // what arrived last
@@ -109,17 +101,15 @@ class LinkCommunicator final : public Communicator {
   template <typename Do>
   void for_each_arrival(Do act);
   void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
-  // `enqueue` pushes and receives. `stream` then waits for the pushes, also when `enqueue` throws: whoever drains `stream` may
-  // reuse what was pushed.
-  template <typename Do>
-  void with_pushes(StreamRef stream, Do enqueue);
-  void begin(StreamRef stream);
-  void end(StreamRef stream);
-  void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
-  const std::byte* arrive(StreamRef stream, int from, std::size_t bytes);
+  // One piece of a collective: sends to every other rank what it needs of this one, `piece(rank)`, and waits for what they
+  // send, of `arriving(rank)` bytes. Where that lies, by rank, and `own` for this one's; until release().
+  struct Piece {
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  template <typename PieceFor, typename BytesFrom>
+  std::vector<const std::byte*> trade(StreamRef stream, PieceFor piece, BytesFrom arriving, const std::byte* own);
   void release(StreamRef stream);
-  // Where what the ranks have for `bytes` of this one lies, by rank: others' where it arrived, its own at `own`.
-  std::vector<const std::byte*> arrivals(StreamRef stream, const std::byte* own, std::size_t bytes);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
   void collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges);
@@ -129,7 +119,6 @@ class LinkCommunicator final : public Communicator {
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
   DeviceMemory memory_;
-  Event begun_;              // what the caller's stream had to do before a call
   Event used_;               // what it has done with what arrived
   std::vector<Peer> peers_;  // by rank of the group
   Links links_;

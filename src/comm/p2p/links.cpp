@@ -77,20 +77,33 @@ class MailboxLink final : public AbortableLink {
       const auto index = static_cast<std::size_t>(place);
       require(index < options_.places.size() && data.data == memory_of(place) + options_.places[index].message_offset,
               "Link::receive: the message does not arrive there");
-      if (!mailbox_.is_posted()) mailbox_.post(stream);
+      if (!mailbox_.is_posted()) Link::post(stream);
     }
     if (options_.announce) mailbox_.await_announcement(stream);
     if (announced) stream.record(*announced);
     if (in_place) {
-      mailbox_.await_arrival(stream);
+      CounterBatch counters;
+      mailbox_.await_arrival(counters);
+      counters.enqueue(stream);
     } else {
       mailbox_.receive(stream, {&data, 1});
     }
   }
-  void post(StreamRef stream) override {
-    check_usable("post", End::receiver);
-    require(mailbox_.in_place(), "Link::post: it has no places");
-    mailbox_.post(stream);
+  void await_place(CounterBatch& counters) override {
+    check_in_place("await_place", End::sender);
+    mailbox_.await_place(counters);
+  }
+  void mark_sent(CounterBatch& counters) override {
+    check_in_place("mark_sent", End::sender);
+    mailbox_.mark_sent(counters);
+  }
+  void post(CounterBatch& counters) override {
+    check_in_place("post", End::receiver);
+    mailbox_.post(counters);
+  }
+  void await_arrival(CounterBatch& counters) override {
+    check_in_place("await_arrival", End::receiver);
+    mailbox_.await_arrival(counters);
   }
   const std::vector<Place>& places() const override { return options_.places; }
   std::byte* memory_of(int place) const override {
@@ -105,6 +118,11 @@ class MailboxLink final : public AbortableLink {
   }
 
  private:
+  void check_in_place(const char* call, End end) const {
+    check_usable(call, end);
+    require(mailbox_.in_place(), std::string("Link::") + call + ": it has no places");
+  }
+
   const MailboxLinkOptions options_;
   Mailbox mailbox_;
 };
@@ -121,8 +139,11 @@ class CommunicatorLink final : public AbortableLink {
     pair_->send(stream, data, 1);
   }
   const std::vector<Place>& places() const override { return no_places_; }
-  std::byte* memory_of(int) const override { throw InternalError("Link::memory_of: NCCL and Gloo copy messages"); }
-  void post(StreamRef) override { throw InternalError("Link::post: NCCL and Gloo copy messages"); }
+  std::byte* memory_of(int) const override { no_places(); }
+  void await_place(CounterBatch&) override { no_places(); }
+  void mark_sent(CounterBatch&) override { no_places(); }
+  void post(CounterBatch&) override { no_places(); }
+  void await_arrival(CounterBatch&) override { no_places(); }
   void receive(StreamRef stream, View data, Event* announced, int) override {
     check_usable("receive", End::receiver);
     if (beacon_) beacon_->await_announcement(stream);
@@ -138,6 +159,8 @@ class CommunicatorLink final : public AbortableLink {
   }
 
  private:
+  [[noreturn]] static void no_places() { throw InternalError("Link: NCCL and Gloo copy messages, there are no places"); }
+
   const std::vector<Place> no_places_;
   std::unique_ptr<Mailbox> beacon_;
   std::unique_ptr<Communicator> pair_;

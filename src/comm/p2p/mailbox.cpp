@@ -36,11 +36,9 @@ Mailbox::~Mailbox() {
 }
 
 void Mailbox::await(StreamRef stream, const std::uint32_t* counter, std::uint32_t value) const {
-  stream.wait_value(counter, value);
-  if (stream.device().is_cuda()) return;
-  stream.enqueue_host([released = released_] {
-    if (*released) throw CommError("Mailbox: aborted");
-  });
+  CounterBatch counters;
+  counters.wait(counter, value, released_);
+  counters.enqueue(stream);
 }
 
 void Mailbox::announce(StreamRef stream) { stream.write_value(memory_.announced, ++announced_); }
@@ -78,9 +76,13 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   }
 }
 
-void Mailbox::post(StreamRef stream) { stream.write_value(memory_.credit, ++posted_); }
+void Mailbox::post(CounterBatch& counters) { counters.write(memory_.credit, ++posted_); }
 
-void Mailbox::await_arrival(StreamRef stream) { await(stream, memory_.ready, ++chunks_); }
+void Mailbox::await_arrival(CounterBatch& counters) { counters.wait(memory_.ready, ++chunks_, released_); }
+
+void Mailbox::await_place(CounterBatch& counters) { counters.wait(memory_.credit, chunks_ + 1, released_); }
+
+void Mailbox::mark_sent(CounterBatch& counters) { counters.write(memory_.ready, ++chunks_); }
 
 void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
                          Direction direction, std::uint32_t* counter, std::uint32_t value) const {

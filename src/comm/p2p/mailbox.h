@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/p2p/counter_batch.h"
 #include "core/stream.h"
 #include "core/view.h"
 
@@ -63,8 +64,12 @@ class Mailbox {
   void receive(StreamRef stream, std::span<const View> parts);
   // In place only. post: one more message may come, since its place is free from this point of the stream. await_arrival: later
   // work runs once the next message is there. A message is posted before it is awaited; several may be posted ahead.
-  void post(StreamRef stream);
-  void await_arrival(StreamRef stream);
+  void post(CounterBatch& counters);
+  void await_arrival(CounterBatch& counters);
+  // Sender, in place: a message that the caller copies. await_place: later work runs once the next message's place is free.
+  // mark_sent: it is there.
+  void await_place(CounterBatch& counters);
+  void mark_sent(CounterBatch& counters);
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
   // Bytes that may be sent before anything is received; in place, as many as the places have.
@@ -83,8 +88,6 @@ class Mailbox {
 
  private:
   enum class Direction { into_slot, out_of_slot };
-  // Later work runs once the counter has reached `value`. A wait that was released says nothing about the memory (the other end
-  // may be busy with it), so a host stream fails there, and with it all that would compute from what never came.
   void await(StreamRef stream, const std::uint32_t* counter, std::uint32_t value) const;
   // Copies bytes [first, first + bytes) of the parts to or from `slot` and then sets the counter.
   void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,

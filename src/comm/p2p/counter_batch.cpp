@@ -1,0 +1,30 @@
+#include "comm/p2p/counter_batch.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+
+void CounterBatch::write(std::uint32_t* counter, std::uint32_t value) {
+  operations_.push_back({CounterOperation::Kind::write, counter, value});
+}
+
+void CounterBatch::wait(const std::uint32_t* counter, std::uint32_t value, const std::shared_ptr<std::atomic<bool>>& released) {
+  operations_.push_back({CounterOperation::Kind::wait, const_cast<std::uint32_t*>(counter), value});
+  released_.push_back(released);
+}
+
+void CounterBatch::enqueue(StreamRef stream) {
+  stream.count(operations_);
+  if (!stream.device().is_cuda() && !released_.empty()) {
+    stream.enqueue_host([flags = std::move(released_)] {
+      if (std::ranges::any_of(flags, [](const auto& released) { return released->load(); }))
+        throw CommError("Mailbox: aborted");
+    });
+  }
+  operations_.clear();
+  released_.clear();
+}
+
+}  // namespace plait::comm::p2p
