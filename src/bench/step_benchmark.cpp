@@ -14,7 +14,7 @@
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "launch/agreement.h"
-#include "launch/exchange_way.h"
+#include "launch/collective_way.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "model/model_flops.h"
@@ -255,7 +255,7 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
     return 0;
   }
   StepBenchmarkRequest request = asked;
-  request.config = launch::with_exchange_way(asked.config);
+  request.config = launch::with_collective_way(asked.config);
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
   const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
   if (!plan.warning.empty()) message_to_stderr(plan.warning);

@@ -287,8 +287,8 @@ struct CommConfig {
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   RequiredPath require = RequiredPath::none;
   std::optional<CollectiveWay> exchanges;  // nothing: auto
-  // What auto is on this machine, no key (launch/exchange_way.h). Nothing: the library.
-  std::optional<CollectiveWay> exchanges_here;
+  // What auto is on this machine, no key (launch/collective_way.h). Nothing: the library.
+  std::optional<CollectiveWay> collectives_here;
   std::optional<CollectiveWay> reductions;  // nothing: auto
   double bucket_mb = 0;                     // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
@@ -332,14 +332,14 @@ struct CommConfig {
         "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
         "one needs, as messages between stages travel (`comm.p2p`) and by copy engines, so that only adding up what arrived, "
         "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
-        "collectives of `comm.backend`. `auto`: links between two ranks where all GPUs are of one host and joined by "
-        "NVLink in pairs and `comm.p2p` is `auto`, else the library. Without effect while `parallel.tensor` is 1.");
+        "collectives of `comm.backend`. `auto`: links among up to four ranks where all GPUs are of one host and every two of "
+        "them joined by NVLink, `comm.p2p` is `auto` and `train.graph` is not `on`; else the library. Without effect while "
+        "`parallel.tensor` is 1.");
     k.choice(
         "reductions", &CommConfig::reductions,
         "What the sums of gradients over data-parallel ranks go by, and with `parallel.zero` the gathers of weights: `links` "
-        "or "
-        "`library`, as for `comm.exchanges`. By links a sum is taken in the order of the ranks, in fp32, and rounded once. "
-        "`auto`: the library. Without effect while `parallel.data` is 1.");
+        "or `library`, as for `comm.exchanges`. By links a sum is taken in the order of the ranks, in fp32, and rounded once. "
+        "`auto`: as there, but the library where `parallel.zero` is 0. Without effect while `parallel.data` is 1.");
     k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");
@@ -350,12 +350,12 @@ struct CommConfig {
         "Which two passes a rank computes segment by segment by turns where tensor-parallel ranks share the segments, so "
         "that the sums of one go on behind the other (docs/overlap.md). `passes`: where one rank has all stages, each "
         "forward and the pass beside it, which holds one more micro-batch for the length of a pass; elsewhere the pairs of "
-        "a schedule file, or, in pipelines with several stages to a rank, each forward and a backward beside it. It changes "
-        "the time, not one bit of the result. `halves`: the same, and where forwards have no "
+        "a schedule file, or, in pipelines with several stages to a rank, each forward and a backward beside it, where that is "
+        "estimated to end sooner. It changes the time, not one bit of the result. `halves`: the same, and where forwards have "
+        "no "
         "such partner, in pipelines and with a single micro-batch, the two halves of each micro-batch, which must then have "
         "an even number of sequences; the job is that of twice as many micro-batches of half the size, and its schedule "
-        "stays. `none`: no two. `auto`: `passes`, but in pipelines only the pairs of a file. Without effect while "
-        "`parallel.tensor` is 1.");
+        "stays. `none`: no two. `auto`: `passes`. Without effect while `parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),

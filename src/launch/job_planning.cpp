@@ -18,7 +18,7 @@
 #include "core/whole_number.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
-#include "launch/exchange_way.h"
+#include "launch/collective_way.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
@@ -90,7 +90,7 @@ class Planning {
     result.context.machine = result.machine.origin();
     result.context.topology = here.topology;
     Config config = config_;
-    if (launch_mode(config) != LaunchMode::external) config.comm.exchanges_here = exchange_way(config, *here.fabric, kind_);
+    if (launch_mode(config) != LaunchMode::external) config.comm.collectives_here = collective_way(config, *here.fabric, kind_);
     result.job =
         plan_job(config, vocab, here.ranks, here.site(),
                  {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if, .progress = wish_.progress});
@@ -287,7 +287,7 @@ SettledJob decide(const Config& config) {
   }
   settled.plan = to_json(planned.job, planned.machine, planned.context);
   settled.config.parallel.planned_passes = planned.job.config.parallel.planned_passes;
-  settled.config.comm.exchanges_here = planned.job.config.comm.exchanges_here;
+  settled.config.comm.collectives_here = planned.job.config.comm.collectives_here;
   const bool lists_passes = planned.job.lists_passes;
   const std::string passes = lists_passes ? "planned schedule: " + plan::origin_of_passes(planned.machine) : std::string();
   if (!decides) {
@@ -353,7 +353,7 @@ void tell_rank_processes(const SettledJob& job) {
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
                                     {"passes", text_of(job.config.parallel.planned_passes)},
-                                    {"exchanges", job.config.comm.exchanges_here == CollectiveWay::links},
+                                    {"exchanges", job.config.comm.collectives_here == CollectiveWay::links},
                                     {"plan", job.plan}};
   std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
@@ -385,7 +385,7 @@ std::optional<SettledJob> settled_by_launcher() {
   SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
-  if (told.at("exchanges").get<bool>()) settled.config.comm.exchanges_here = CollectiveWay::links;
+  if (told.at("exchanges").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
   return settled;
 }
 

@@ -94,12 +94,9 @@ std::vector<Turn> turns(const std::vector<Pass>& passes) {
 
 void braid(Schedule& schedule) {
   take_apart(schedule);
-  if (schedule.ranks() == 1 && !has_pairs(schedule)) pair_up(schedule);
-}
-
-void braid_pipelines(Schedule& schedule) {
-  braid(schedule);
-  if (schedule.ranks() == 1 || has_pairs(schedule)) return;
+  if (has_pairs(schedule)) return;
+  if (schedule.ranks() == 1) return pair_up(schedule);
+  if (schedule.stages.chunks(0) == 1) return;
   double soonest = estimated_end(schedule);
   std::optional<Schedule> best;
   for (const bool forward_first : {true, false}) {

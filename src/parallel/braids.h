@@ -24,14 +24,13 @@ struct Turn {
 Turn turn_at(const std::vector<Pass>& passes, std::size_t first);
 std::vector<Turn> turns(const std::vector<Pass>& passes);
 
-// Says which passes are braided. A pair that a file marks stays, unless one of it needs the other, on this rank or by way of
-// others: those are computed one after the other. Where one rank has all stages nobody waits for its messages, so there each
-// forward is paired with the pass before or after it. Elsewhere a pair holds up the rank that waits for the first of it.
+// Says which passes are braided. Pairs that a file marks stay, and there are no others; of one that needs the other, on this
+// rank or by way of others, the two are computed one after the other. Else, where one rank has all stages nobody waits for its
+// messages, so each forward is paired with the pass before or after it. Elsewhere a pair holds up the rank that waits for the
+// first of it, which pays where ranks have several stages: that message has other passes to wait behind. There each forward is
+// paired with the backward (or input part) next to it: all with the one behind, or all with the one before them, whichever the
+// pipeline ends sooner with, as estimated; none if it ends no sooner with either.
 void braid(Schedule& schedule);
-// The same, and of several ranks, if no pair is marked, each forward with the backward (or input part) next to it: all with the
-// one behind, or all with the one before them, whichever the pipeline ends sooner with, as estimated; none if it ends no sooner
-// with either. Ranks with several stages gain, as the pair's first message has other passes to wait behind; others do not.
-void braid_pipelines(Schedule& schedule);
 // Of micro-batches of half the sequences, twice as many: each pass of micro-batch m becomes those of 2m and of 2m + 1. Forwards
 // and input parts are braided, which have nothing else to hide their exchanges behind. A whole backward has its weight parts,
 // and a weight part exchanges nothing: one after the other, the first half's gradients are sent on sooner.

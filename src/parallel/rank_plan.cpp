@@ -212,12 +212,12 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                         "", 0}});
   }
   require_few_for_links("comm.exchanges", choose_exchanges(config, layout.size(Axis::tensor)), Axis::tensor, layout);
-  require_few_for_links("comm.reductions", choose_reductions(config), Axis::data, layout);
+  require_few_for_links("comm.reductions", choose_reductions(config, layout.size(Axis::data)), Axis::data, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
     case Braid::none: unbraid(job.schedule); break;
-    case Braid::passes: config.comm.braid ? braid_pipelines(job.schedule) : braid(job.schedule); break;
+    case Braid::passes: braid(job.schedule); break;
     case Braid::halves:
       halve(job.schedule);
       job.micro_batches *= 2;
@@ -266,7 +266,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .master_type = job.master_type,
                 .moment_type = job.moment_type,
                 .exchanges = choose_exchanges(config, layout.size(Axis::tensor)),
-                .reductions = choose_reductions(config),
+                .reductions = choose_reductions(config, layout.size(Axis::data)),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -301,22 +301,37 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   return plan;
 }
 
-CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks) {
-  if (config.comm.exchanges)
-    return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
-  if (config.comm.exchanges_here == CollectiveWay::links && tensor_ranks > link_collectives::most_ranks_by_itself)
-    return {CollectiveWay::library, "comm.exchanges=auto takes it among more than two ranks"};
-  if (config.comm.exchanges_here == CollectiveWay::links)
-    return {CollectiveWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
-  if (config.comm.peer_access == PeerAccessUse::off)
-    return {CollectiveWay::library, "comm.exchanges=auto takes it with comm.peer_access=off"};
-  return {CollectiveWay::library, "comm.exchanges=auto takes it where not every two GPUs are joined by NVLink in one host"};
+namespace {
+
+// What `auto` is where links would do: why it is not them, if it is not.
+std::string why_not_links(const Config& config, const std::string& key, int ranks) {
+  const std::string takes = key + "=auto takes it ";
+  if (config.comm.collectives_here == CollectiveWay::links) {
+    if (config.train.graph == GraphUse::on) return takes + "with train.graph=on";
+    if (ranks <= link_collectives::most_ranks_by_itself) return "";
+    return takes + fmt::format("among more than {} ranks", link_collectives::most_ranks_by_itself);
+  }
+  if (config.comm.peer_access == PeerAccessUse::off) return takes + "with comm.peer_access=off";
+  return takes + "where not every two GPUs are joined by NVLink in one host";
 }
 
-CollectiveChoice choose_reductions(const Config& config) {
-  if (config.comm.reductions)
-    return {*config.comm.reductions, "comm.reductions=" + to_string(*config.comm.reductions) + " asks for it"};
-  return {CollectiveWay::library, "comm.reductions=auto takes it"};
+CollectiveChoice choose_way(const Config& config, const std::string& key, const std::optional<CollectiveWay>& asked,
+                            int ranks) {
+  if (asked) return {*asked, key + "=" + to_string(*asked) + " asks for it"};
+  if (const std::string why = why_not_links(config, key, ranks); !why.empty()) return {CollectiveWay::library, why};
+  return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
+}
+
+}  // namespace
+
+CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks) {
+  return choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
+}
+
+CollectiveChoice choose_reductions(const Config& config, int data_ranks) {
+  if (!config.comm.reductions && config.parallel.zero == 0)
+    return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
+  return choose_way(config, "comm.reductions", config.comm.reductions, data_ranks);
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {

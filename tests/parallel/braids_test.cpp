@@ -56,15 +56,14 @@ TEST(Braids, OfSeveralRanksAreWhatTheFileSays) {
 
 // In what order passes are, what pairs there are, and that nothing is computed twice or waits in a circle.
 TEST(Braids, OfPipelinesAreOfForwardsAndTheBackwardsBesideThem) {
-  const auto in_pipelines = [](const ScheduleSpec& spec, std::size_t rank) { return turns_after(braid_pipelines, spec, rank); };
   using enum ScheduleKind;
-  EXPECT_EQ(in_pipelines({one_f_one_b, 2, 1, 3}, 0), "F0 F1 B0 F2 B1 B2") << "would end no sooner";
-  EXPECT_EQ(in_pipelines({one_f_one_b, 1, 1, 3}, 0), "F0 B0|F1 B1|F2 B2");
+  EXPECT_EQ(braided({one_f_one_b, 2, 1, 3}), "F0 F1 B0 F2 B1 B2") << "would end no sooner";
+  EXPECT_EQ(braided({one_f_one_b, 1, 1, 3}), "F0 B0|F1 B1|F2 B2");
   for (const auto& [kind, chunks] : {std::pair{zb_v, 2}, std::pair{interleaved, 2}, std::pair{interleaved, 4}}) {
     for (const int ranks : {2, 4, 8}) {
       const ScheduleSpec spec{kind, ranks, chunks, 4 * ranks};
       Schedule plain = make_schedule(spec), pairs = plain;
-      braid_pipelines(pairs);
+      braid(pairs);
       EXPECT_TRUE(simulate(pairs).complete) << to_string(kind);
       std::size_t braided = 0, forwards = 0;
       for (std::size_t r = 0; r < pairs.passes.size(); ++r) {
@@ -165,14 +164,14 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
 TEST(Braids, OfPipelinesAreProvedAndHideExchanges) {
   for (const ScheduleKind kind : {ScheduleKind::zb_v, ScheduleKind::interleaved}) {
     for (const int ranks : {2, 4}) {
-      SetSpec spec{.schedule = {kind, ranks, 2, 2 * ranks}, .tensor = 2};
+      SetSpec spec{.schedule = {kind, ranks, 2, 2 * ranks}, .tensor = 2, .braided = false};
       const auto exposed = [&] {
         int sum = 0;
         for (const auto& [exchange, count] : exposed_exchanges(spec)) sum += count;
         return sum;
       };
       const int alone = exposed();
-      spec.pairs = true;
+      spec.braided = true;
       EXPECT_LT(exposed(), alone) << spec.name();
       for (const bool sequence_parallel : {true, false}) {
         for (const bool recompute : {false, true}) {
@@ -194,7 +193,7 @@ TEST(Braids, OfHalvesLeaveNoExchangeOfAPipelineByItself) {
                    .halves = true};
       const auto exposed = exposed_exchanges(spec);
       EXPECT_EQ(exposed.size(), 0U) << spec.name() << ": " << exposed.begin()->first;
-      spec.halves = false;
+      spec.halves = spec.braided = false;
       const auto of_whole = exposed_exchanges(spec);
       for (int micro_batch = 0; micro_batch < 4; ++micro_batch)
         EXPECT_TRUE(of_whole.contains("exchange_forward " + std::to_string(micro_batch))) << spec.name();

@@ -19,7 +19,7 @@ struct SetSpec {
   bool overlap = true, tied = true, sequence_parallel = true, recompute = false;
   std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
   bool halves = false;                  // of micro-batches, where tensor is more than 1
-  bool pairs = false;                   // of passes, in pipelines too
+  bool braided = true;                  // passes, where it is
   Documents documents = Documents::joined;
   bool fp8 = false;   // products of attention and MLP read quantized weights
   bool even = false;  // a transformer block for each stage; else none with the embedding and two in the next
@@ -28,7 +28,7 @@ struct SetSpec {
     return plait::to_string(schedule.kind) + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
            std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
            std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
-           (halves ? ", halves" : "") + (pairs ? ", pairs" : "") + (overlap ? ", overlap" : ", no overlap") +
+           (halves ? ", halves" : "") + (braided ? "" : ", not braided") + (overlap ? ", overlap" : ", no overlap") +
            (documents == Documents::separate ? ", documents" : "") + (fp8 ? ", fp8" : "") + (tied ? ", tied" : ", untied");
   }
 };
@@ -55,7 +55,7 @@ inline std::string first_problem(const ProgramSet& set) {
 // ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
   Schedule schedule = make_schedule(spec.schedule);
-  if (spec.tensor > 1) spec.halves ? halve(schedule) : spec.pairs ? braid_pipelines(schedule) : braid(schedule);
+  if (spec.tensor > 1) spec.halves ? halve(schedule) : spec.braided ? braid(schedule) : unbraid(schedule);
   time_messages(schedule);
   const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);
   const int segments = stages.back().end;

@@ -20,16 +20,17 @@ inline void expect_quiet_steps(const Config& config, int ranks) {
     // Pinned batches that are never rewritten: the data path of the test must not be what synchronizes.
     struct FixedBatch final : BatchSource {
       explicit FixedBatch(std::int64_t rows, Device device) : memory(device) {
-        buffer = memory.allocate(static_cast<std::size_t>(rows) * 4, MemoryKind::pinned_host);
-        std::fill_n(static_cast<std::int32_t*>(buffer.data()), rows, 7);
+        const auto bytes = static_cast<std::size_t>(rows) * sizeof(std::int32_t);
+        tokens = memory.allocate(bytes, MemoryKind::pinned_host);
+        starts = memory.allocate(bytes, MemoryKind::pinned_host);
+        std::fill_n(values(tokens), rows, 7);
+        std::fill_n(values(starts), rows, 0);  // one document a sequence
       }
-      HostBatch next() override {
-        const auto* tokens = static_cast<const std::int32_t*>(buffer.data());
-        return {tokens, tokens};
-      }
+      static std::int32_t* values(const Buffer& buffer) { return static_cast<std::int32_t*>(buffer.data()); }
+      HostBatch next() override { return {values(tokens), values(tokens), values(starts)}; }
       void release(StreamRef) override {}
       DeviceMemory memory;
-      Buffer buffer;
+      Buffer tokens, starts;
     } batch(interpreter.plan().sizes.micro_batch.rows(), interpreter.memory().device());
     std::int64_t step = 0;
     const bool graphs = config.train.graph == GraphUse::on;

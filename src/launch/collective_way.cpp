@@ -1,4 +1,4 @@
-#include "launch/exchange_way.h"
+#include "launch/collective_way.h"
 
 #include "launch/launch_environment.h"
 #include "launch/launch_plan.h"
@@ -9,13 +9,14 @@ namespace {
 
 bool is_open(const Config& config) {
   const CommConfig& comm = config.comm;
-  return config.parallel.tensor != 1 && !comm.exchanges && !comm.p2p && comm.p2p_pairs.empty() &&
-         comm.peer_access == PeerAccessUse::automatic;
+  const bool exchanges = config.parallel.tensor != 1 && !comm.exchanges,
+             reductions = config.parallel.data != 1 && !comm.reductions;
+  return (exchanges || reductions) && !comm.p2p && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
 }
 
 }  // namespace
 
-std::optional<CollectiveWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
+std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
   if (!is_open(config) || kind != DeviceKind::cuda || fabric.hosts() != 1) return std::nullopt;
   for (int to = 1; to < fabric.gpus(); ++to) {
     for (int from = 0; from < to; ++from) {
@@ -25,11 +26,11 @@ std::optional<CollectiveWay> exchange_way(const Config& config, topology::Fabric
   return CollectiveWay::links;
 }
 
-Config with_exchange_way(Config config) {
+Config with_collective_way(Config config) {
   const DeviceChoice devices = choose_devices(config);
   if (!is_open(config) || devices.kind != DeviceKind::cuda || launch_mode(config) == LaunchMode::external) return config;
   topology::Fabric fabric(live_graph(devices.count));
-  config.comm.exchanges_here = exchange_way(config, fabric, devices.kind);
+  config.comm.collectives_here = collective_way(config, fabric, devices.kind);
   return config;
 }
 

@@ -1,0 +1,78 @@
+// What comm.exchanges and comm.reductions: auto stand for on a machine.
+#include "launch/collective_way.h"
+
+#include <gtest/gtest.h>
+
+#include "core/config.h"
+#include "parallel/rank_plan.h"
+#include "topology/assumed_topology.h"
+#include "topology/replicate.h"
+
+namespace plait::launch {
+namespace {
+
+Config tensor_2(const std::vector<std::string>& overrides = {}) {
+  std::vector<std::string> all = {"parallel.tensor=2"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return parse_config(
+      "model: {layers: 2, hidden: 64, heads: 4, vocab: 64}\ndata: {tokenizer: random}\ntrain: {steps: 1, global_batch: 8, "
+      "micro_batch: "
+      "1}\n",
+      all);
+}
+
+std::optional<CollectiveWay> way_on(const std::string& device, int gpus, const Config& config = tensor_2(),
+                                    DeviceKind kind = DeviceKind::cuda) {
+  topology::Fabric fabric(topology::assume_topology(kind, device, gpus).graph);
+  return collective_way(config, fabric, kind);
+}
+
+TEST(CollectiveWays, AreLinksWhereNvlinkJoinsEveryTwoGpusOfTheOneHost) {
+  EXPECT_EQ(way_on("H200", 2), CollectiveWay::links);
+  EXPECT_EQ(way_on("H100", 8), CollectiveWay::links);
+  EXPECT_EQ(way_on("H100", 16), std::nullopt) << "two hosts";
+  EXPECT_EQ(way_on("RTX 4090", 2), std::nullopt) << "PCIe";
+  EXPECT_EQ(way_on("cpu", 2, tensor_2(), DeviceKind::host), std::nullopt);
+}
+
+TEST(CollectiveWays, AreNotDecidedWhereTheConfigurationSaysWhatGoesByWhat) {
+  using Overrides = std::vector<std::string>;
+  for (const Overrides& said :
+       {Overrides{"comm.p2p=host"}, Overrides{"comm.p2p_pairs=[0-1=host]"}, Overrides{"comm.peer_access=off"},
+        Overrides{"comm.exchanges=library", "comm.reductions=links"}, Overrides{"comm.exchanges=library", "parallel.data=1"},
+        Overrides{"parallel.tensor=1", "comm.reductions=library"}, Overrides{"parallel.tensor=1", "parallel.data=1"}})
+    EXPECT_EQ(way_on("H200", 2, tensor_2(said)), std::nullopt) << said.front();
+  for (const Overrides& said : {Overrides{"comm.exchanges=links"}, Overrides{"parallel.tensor=1"}, Overrides{"parallel.data=1"},
+                                Overrides{"comm.reductions=library"}})
+    EXPECT_EQ(way_on("H200", 2, tensor_2(said)), CollectiveWay::links) << said.front();
+}
+
+// What follows from it, for groups of some size.
+TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
+  Config config = tensor_2();
+  const auto exchanges = [&](int ranks) { return parallel::choose_exchanges(config, ranks).way; };
+  const auto reductions = [&](int ranks) { return parallel::choose_reductions(config, ranks).way; };
+  using enum CollectiveWay;
+  config.parallel.zero = 1;
+  EXPECT_EQ(exchanges(2), library) << "nobody said what there is";
+  EXPECT_EQ(reductions(2), library);
+  config.comm.collectives_here = links;
+  EXPECT_EQ(exchanges(4), links);
+  EXPECT_EQ(exchanges(5), library);
+  EXPECT_EQ(reductions(4), links);
+  EXPECT_EQ(reductions(5), library);
+  config.parallel.zero = 0;
+  EXPECT_EQ(reductions(2), library);
+  EXPECT_EQ(exchanges(2), links);
+  config.parallel.zero = 2;
+  EXPECT_EQ(reductions(2), links);
+  config.train.graph = GraphUse::on;
+  EXPECT_EQ(exchanges(2), library);
+  EXPECT_EQ(reductions(2), library);
+  config.comm.exchanges = config.comm.reductions = links;
+  EXPECT_EQ(exchanges(8), links);
+  EXPECT_EQ(reductions(8), links);
+}
+
+}  // namespace
+}  // namespace plait::launch
