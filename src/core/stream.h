@@ -56,7 +56,7 @@ struct CounterOperation {
 // How much a stream holds that it has not done. Who enqueues more waits until some of it is done, in StreamRef's own functions
 // and in native(). CUDA's own queue is longer, but who fills that one waits with a lock of the process in its hand: another
 // thread that needs it for itself (cuDNN's attention does, CUDA where it loads or allocates something) never gets it, and if
-// what the stream waits for is that thread's, nobody goes on. A program has to get through with this much (docs/overlap.md).
+// what the stream waits for is that thread's, nobody goes on. A program has to get through with this much (docs/p2p.md).
 inline constexpr int most_enqueued = 384;
 
 // Non-owning handle, cheap to copy; the first parameter of everything that enqueues work.
