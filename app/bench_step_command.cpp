@@ -44,6 +44,10 @@ Config configuration(const StepOptions& o) {
                       o.set, "bench step");
 }
 
+// In units that show something of small models too.
+std::string memory_text(double bytes) { return bytes < 0x1p30 ? format_bytes(bytes) : format_gib(bytes, 2); }
+std::string tflops_text(double tflops) { return fmt::format("{:.{}f} TFLOP/s", tflops, tflops < 1 ? 4 : 1); }
+
 void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
   const int width = terminal_width(stdout);
@@ -57,13 +61,14 @@ void print(const nlohmann::ordered_json& r) {
                            r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>()));
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
-  fmt::print("  throughput    {:.0f} tokens/s, {:.1f} TFLOP/s per device", r["tokens_per_second"].get<double>(),
-             r["tflops_per_gpu"].get<double>());
+  fmt::print("  throughput    {:.0f} tokens/s, {} per device", r["tokens_per_second"].get<double>(),
+             tflops_text(r["tflops_per_gpu"].get<double>()));
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
   if (r.contains("launch")) print_folded("  launch        " + r["launch"].get<std::string>());
-  fmt::print("  memory        {} planned, {} on the device\n", format_gib(r["memory"]["planned_bytes"].get<double>(), 2),
-             format_gib(r["memory"]["device_bytes"].get<double>(), 2));
+  const double on_device = r["memory"]["device_bytes"].get<double>();  // 0: of CPUs nobody says
+  fmt::print("  memory        {} planned{}\n", memory_text(r["memory"]["planned_bytes"].get<double>()),
+             on_device > 0 ? ", " + memory_text(on_device) + " on the device" : "");
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
   fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}",
              train::indented(train::ledger_table(ledgers).text(width - 4)));

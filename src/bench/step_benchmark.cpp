@@ -106,7 +106,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
   const int ranks = plan.layout.ranks();
   Json json;
-  json["model"] = config.model.preset;
+  json["model"] = config.model.preset.empty() ? config.run.name : config.model.preset;
   json["device"] = device_name(device);
   json["ranks"] = ranks;
   json["layout"] = parallel::to_json(plan.layout);

@@ -15,6 +15,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 class BenchCommand : public testing::TestWithParam<const char*> {
  protected:
@@ -157,6 +158,9 @@ TEST_P(BenchCommand, StepFitsTheTerminal) {
   const Outcome outcome = run(folder_.path(), "COLUMNS=60 " + step + " --set 'parallel={pipeline: 2, data: 1}'");
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("\n  batch "), HasSubstr("\n  worst "), HasSubstr("timed by itself")));
+  EXPECT_THAT(outcome.output, AllOf(StartsWith("run on 2 x "), HasSubstr("iB planned"), Not(HasSubstr(" 0.00 GiB")),
+                                    Not(HasSubstr(" 0.0 TFLOP/s")), Not(HasSubstr(" 0.0000 TFLOP/s"))))
+      << "a small model by the name of its run";
   for (const char* label : {"  batch ", "  worst ", "  one step "}) {
     const std::size_t begin = outcome.output.find(std::string("\n") + label) + 1;
     EXPECT_LE(outcome.output.find('\n', begin) - begin, 60U) << label;
