@@ -353,7 +353,7 @@ void tell_rank_processes(const SettledJob& job) {
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
                                     {"passes", text_of(job.config.parallel.planned_passes)},
-                                    {"exchanges", job.config.comm.collectives_here == CollectiveWay::links},
+                                    {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
                                     {"plan", job.plan}};
   std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
@@ -379,13 +379,13 @@ std::optional<SettledJob> settled_by_launcher() {
   const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
   const auto is_text = [&](const char* key) { return told.contains(key) && told.at(key).is_string(); };
   const auto is_flag = [&](const char* key) { return told.contains(key) && told.at(key).is_boolean(); };
-  if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("exchanges") || !told.contains("plan"))
+  if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("links_here") || !told.contains("plan"))
     refuse("it holds something else");
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
   SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
-  if (told.at("exchanges").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
+  if (told.at("links_here").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
   return settled;
 }
 

@@ -72,8 +72,8 @@ class MailboxLink final : public AbortableLink {
   }
   void receive(StreamRef stream, View data, Event* announced, int place) override {
     check_usable("receive", End::receiver);
-    const bool in_place = mailbox_.in_place() && data.bytes() > 0;
-    if (in_place) {
+    const bool arrives = mailbox_.in_place() && data.bytes() > 0;  // where the receiver keeps it
+    if (arrives) {
       const auto index = static_cast<std::size_t>(place);
       require(index < options_.places.size() && data.data == memory_of(place) + options_.places[index].message_offset,
               "Link::receive: the message does not arrive there");
@@ -81,30 +81,18 @@ class MailboxLink final : public AbortableLink {
     }
     if (options_.announce) mailbox_.await_announcement(stream);
     if (announced) stream.record(*announced);
-    if (in_place) {
+    if (arrives) {
       CounterBatch counters;
-      mailbox_.await_arrival(counters);
+      await_arrival(counters);
       counters.enqueue(stream);
     } else {
       mailbox_.receive(stream, {&data, 1});
     }
   }
-  void await_place(CounterBatch& counters) override {
-    check_in_place("await_place", End::sender);
-    mailbox_.await_place(counters);
-  }
-  void mark_sent(CounterBatch& counters) override {
-    check_in_place("mark_sent", End::sender);
-    mailbox_.mark_sent(counters);
-  }
-  void post(CounterBatch& counters) override {
-    check_in_place("post", End::receiver);
-    mailbox_.post(counters);
-  }
-  void await_arrival(CounterBatch& counters) override {
-    check_in_place("await_arrival", End::receiver);
-    mailbox_.await_arrival(counters);
-  }
+  void await_place(CounterBatch& counters) override { in_place("await_place", End::sender).await_place(counters); }
+  void mark_sent(CounterBatch& counters) override { in_place("mark_sent", End::sender).mark_sent(counters); }
+  void post(CounterBatch& counters) override { in_place("post", End::receiver).post(counters); }
+  void await_arrival(CounterBatch& counters) override { in_place("await_arrival", End::receiver).await_arrival(counters); }
   const std::vector<Place>& places() const override { return options_.places; }
   std::byte* memory_of(int place) const override {
     const auto index = static_cast<std::size_t>(place);
@@ -118,9 +106,10 @@ class MailboxLink final : public AbortableLink {
   }
 
  private:
-  void check_in_place(const char* call, End end) const {
+  Mailbox& in_place(const char* call, End end) {
     check_usable(call, end);
     require(mailbox_.in_place(), std::string("Link::") + call + ": it has no places");
+    return mailbox_;
   }
 
   const MailboxLinkOptions options_;
