@@ -24,14 +24,18 @@ void sum(StreamRef stream, OpContext& context, View values, View out, float scal
   cpu::sum(stream, context, values, out, scale, accumulate);
 }
 
-void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate) {
+void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> parts, View out) {
   const ArgumentCheck check("sum_of_squares", stream, context);
-  check.compute_tensor("values", values, values.shape.rank());
-  check_result(check, out, statistics_type(values.dtype));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::sum_of_squares(stream, context, values, out, accumulate);
+  for (const View& part : parts) {
+    check.compute_tensor("parts", part, part.shape.rank());
+    check.that(part.dtype == parts.front().dtype, "parts", "all of one type", describe(part));
   }
-  cpu::sum_of_squares(stream, context, values, out, accumulate);
+  check_result(check, out, parts.empty() ? out.dtype : statistics_type(parts.front().dtype));
+  if (parts.empty()) return stream.zero(out.data, size_of(out.dtype));
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::sum_of_squares(stream, context, parts, out);
+  }
+  cpu::sum_of_squares(stream, context, parts, out);
 }
 
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {

@@ -286,10 +286,7 @@ Issue InstructionBinder::reduce_gradients(const Instruction& i, StreamRef s) con
 Issue InstructionBinder::gradient_norm(StreamRef s) const {
   const View squares = buffers_.scalars.rows(0, 1), losses = buffers_.scalars.rows(1, 2);
   return always([this, s, squares, losses, counts_loss = plan_.counts_loss()] {
-    if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
-    for (std::size_t r = 0; r < buffers_.norm_ranges.size(); ++r) {
-      ops::sum_of_squares(s, context_, buffers_.norm_ranges[r], squares, r > 0);
-    }
+    ops::sum_of_squares(s, context_, buffers_.norm_ranges, squares);
     if (!counts_loss) s.zero(losses.data, losses.bytes());  // what is there are the last step's sums
   });
 }

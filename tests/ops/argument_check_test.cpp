@@ -281,7 +281,9 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
   expect_refused("sum: argument 'values' must be f32 or f64, got bf16 [3]",
                  [&] { sum(stream(), context(), bf16({3}), f32({1}), 1.0f, false); });
   expect_refused("sum_of_squares: argument 'out' must be one f32, got bf16 [1]",
-                 [&] { sum_of_squares(stream(), context(), bf16({3}), bf16({1}), false); });
+                 [&] { sum_of_squares(stream(), context(), std::array{bf16({3})}, bf16({1})); });
+  expect_refused("sum_of_squares: argument 'parts' must be all of one type, got f32 [3]",
+                 [&] { sum_of_squares(stream(), context(), std::array{bf16({3}), f32({3})}, f32({1})); });
   expect_refused("count_ignored: argument 'targets' must be i32 [3], got f32 [3]",
                  [&] { count_ignored(stream(), f32({3}), f32({1}), false); });
   expect_refused("count_ignored: argument 'out' must be", [&] { count_ignored(stream(), i32({3}), bf16({1}), false); });

@@ -392,7 +392,7 @@ void time_model(Bench& bench, const Model& m) {
       m.layers * (h * m.qkv() + m.heads * m.head_dim * h + h * m.up() + m.ffn * h) + m.padded_vocab * h;
   bench.time("sum of squares, all gradients", 1, 4.0 * static_cast<double>(parameters), 0, [&] {
     const View gradients = bench.f32({parameters}), out = bench.f32({1});
-    return [&bench, gradients, out] { sum_of_squares(bench.stream(), bench.context(), gradients, out, false); };
+    return [&bench, gradients, out] { sum_of_squares(bench.stream(), bench.context(), {&gradients, 1}, out); };
   });
   const auto time_adamw = [&](const char* name, std::int64_t per_step, DType moments) {
     const double bytes = 14.0 + 4.0 * static_cast<double>(size_of(moments));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
@@ -35,15 +36,17 @@ void sum(StreamRef stream, OpContext&, View values, View out, float scale, bool 
   });
 }
 
-void sum_of_squares(StreamRef stream, OpContext&, View values, View out, bool accumulate) {
-  stream.enqueue_host([=] {
-    with_type(values.dtype, [&]<typename T>(std::type_identity<T>) {
-      const T* from = values.as<T>();
-      const double total = blocked_sum(values.elements(), [from](std::int64_t i) {
-        const double value = static_cast<double>(load(from[i]));
-        return value * value;
-      });
-      put<Statistic<T>>(out, total, accumulate);
+void sum_of_squares(StreamRef stream, OpContext&, std::span<const View> parts, View out) {
+  stream.enqueue_host([parts = std::vector<View>(parts.begin(), parts.end()), out] {
+    with_type(parts.front().dtype, [&]<typename T>(std::type_identity<T>) {
+      double total = 0;
+      for (const View& part : parts) {
+        total += blocked_sum(part.elements(), [from = part.as<T>()](std::int64_t i) {
+          const double value = static_cast<double>(load(from[i]));
+          return value * value;
+        });
+      }
+      put<Statistic<T>>(out, total, false);
     });
   });
 }

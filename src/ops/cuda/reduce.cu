@@ -18,34 +18,47 @@ struct Square {
   __device__ float operator()(float x) const { return x * x; }
 };
 
-// partial[block] = Σ over the block's share of f(value). Each thread keeps one sum per pack of an iteration, so no sum is long.
+// What a block reads at once.
+template <int Width>
+inline constexpr std::int64_t chunk = std::int64_t{threads} * Width * packs_per_iteration;
+
+// Several arrays, cut into chunks that are numbered from the first array's first to the last one's last.
+constexpr int most_parts = 96;
+template <typename T>
+struct Parts {
+  const T* values[most_parts];
+  std::int64_t counts[most_parts];
+  std::int64_t ends[most_parts];  // chunks up to this part's last
+  int parts;
+};
+
+// partial[block] = Σ over the block's chunks of f(value). Each thread keeps one sum per pack of a chunk, so no sum is long.
 template <typename T, int Width, typename F>
-__global__ void __launch_bounds__(threads) partial_sums_kernel(const T* values, std::int64_t count, float* partial, F f) {
+__global__ void __launch_bounds__(threads) partial_sums_kernel(const __grid_constant__ Parts<T> list, float* partial, F f) {
   __shared__ float shared[threads / warp_lanes];
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads * Width;
-  const std::int64_t packed = count / Width * Width;
-  std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) * Width;
   float sums[packs_per_iteration] = {};
-  for (; i + (packs_per_iteration - 1) * stride < packed; i += packs_per_iteration * stride) {
-    Pack<T, Width> packs[packs_per_iteration];
+  int part = 0;
+  for (std::int64_t c = blockIdx.x; c < list.ends[list.parts - 1]; c += gridDim.x) {
+    while (c >= list.ends[part]) ++part;
+    const T* const values = list.values[part];
+    const std::int64_t count = list.counts[part], first = (c - (part > 0 ? list.ends[part - 1] : 0)) * chunk<Width>;
+    if (first + chunk<Width> <= count) {
+      Pack<T, Width> packs[packs_per_iteration];
 #pragma unroll
-    for (int k = 0; k < packs_per_iteration; ++k) packs[k] = load_pack<Width>(values + i + k * stride);
+      for (int k = 0; k < packs_per_iteration; ++k)
+        packs[k] = load_pack<Width>(values + first + (k * threads + static_cast<int>(threadIdx.x)) * Width);
 #pragma unroll
-    for (int k = 0; k < packs_per_iteration; ++k) {
-      float x[Width], sum = 0.0f;
-      unpack(packs[k], x);
+      for (int k = 0; k < packs_per_iteration; ++k) {
+        float x[Width], sum = 0.0f;
+        unpack(packs[k], x);
 #pragma unroll
-      for (int j = 0; j < Width; ++j) sum += f(x[j]);
-      sums[k] += sum;
+        for (int j = 0; j < Width; ++j) sum += f(x[j]);
+        sums[k] += sum;
+      }
+    } else {
+      for (std::int64_t i = first + threadIdx.x; i < count; i += threads) sums[0] += f(to_float(values[i]));
     }
   }
-  for (; i < packed; i += stride) {
-    float x[Width];
-    load<Width>(values + i, x);
-#pragma unroll
-    for (int j = 0; j < Width; ++j) sums[0] += f(x[j]);
-  }
-  if (blockIdx.x == 0 && threadIdx.x < count - packed) sums[1] += f(to_float(values[packed + threadIdx.x]));
   const float total = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]), shared);
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
@@ -71,17 +84,23 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <typename F>
-void reduce(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate, F f) {
+void reduce(StreamRef stream, OpContext& context, std::span<const View> values, View out, float scale, bool accumulate, F f) {
   float* partial = device_pointer<float>(context.workspace());
   const int most_blocks = multiprocessors(stream.device()) * (2048 / threads);
-  with_type(values.dtype, [&](auto t) {
+  with_type(values.front().dtype, [&](auto t) {
     using T = decltype(t);
-    with_width<T>(aligned_16({values.data}), [&](auto w) {
+    const bool aligned = std::ranges::all_of(values, [](const View& part) { return aligned_16({part.data}); });
+    with_width<T>(aligned, [&](auto w) {
       constexpr int width = decltype(w)::value;
-      const std::int64_t wanted = ceil_div(values.elements(), threads * width * packs_per_iteration);
-      const int blocks = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, most_blocks));
-      partial_sums_kernel<T, width><<<static_cast<unsigned>(blocks), threads, 0, native(stream)>>>(
-          device_pointer<T>(values), values.elements(), partial, f);
+      Parts<T> list;
+      std::int64_t chunks = 0;
+      list.parts = static_cast<int>(values.size());
+      for (std::size_t n = 0; n < values.size(); ++n) {
+        chunks += ceil_div(values[n].elements(), chunk<width>);
+        list.values[n] = device_pointer<T>(values[n]), list.counts[n] = values[n].elements(), list.ends[n] = chunks;
+      }
+      const int blocks = static_cast<int>(std::clamp<std::int64_t>(chunks, 1, most_blocks));
+      partial_sums_kernel<T, width><<<static_cast<unsigned>(blocks), threads, 0, native(stream)>>>(list, partial, f);
       check_launch();
       final_sum_kernel<<<1, threads, 0, native(stream)>>>(partial, blocks, device_pointer<float>(out), scale, accumulate);
       check_launch();
@@ -92,11 +111,14 @@ void reduce(StreamRef stream, OpContext& context, View values, View out, float s
 }  // namespace
 
 void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate) {
-  reduce(stream, context, values, out, scale, accumulate, Identity{});
+  reduce(stream, context, {&values, 1}, out, scale, accumulate, Identity{});
 }
 
-void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate) {
-  reduce(stream, context, values, out, 1.0f, accumulate, Square{});
+void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> parts, View out) {
+  for (std::size_t first = 0; first < parts.size(); first += most_parts) {
+    const std::size_t count = std::min<std::size_t>(most_parts, parts.size() - first);
+    reduce(stream, context, parts.subspan(first, count), out, 1.0f, first > 0, Square{});
+  }
 }
 
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
