@@ -137,11 +137,12 @@ inline constexpr auto names<CollectiveWay> =
 enum class Braid {
   none,
   passes,  // those beside each other where that holds up nobody, and the pairs of a schedule file
+  ahead,   // the same on a rank with all stages, the first forward too: another is computed before the first backward
   halves,  // of a micro-batch, where there are no such passes
 };
 template <>
-inline constexpr auto names<Braid> =
-    std::to_array<Name<Braid>>({{Braid::none, "none"}, {Braid::passes, "passes"}, {Braid::halves, "halves"}});
+inline constexpr auto names<Braid> = std::to_array<Name<Braid>>(
+    {{Braid::none, "none"}, {Braid::passes, "passes"}, {Braid::ahead, "ahead"}, {Braid::halves, "halves"}});
 
 // comm.mover: who moves the bytes
 enum class Mover {

@@ -351,9 +351,10 @@ struct CommConfig {
         "that the sums of one go on behind the other (docs/overlap.md). `passes`: where one rank has all stages, each "
         "forward and the pass beside it, which holds one more micro-batch for the length of a pass; elsewhere the pairs of "
         "a schedule file, or, in pipelines with several stages to a rank, each forward and a backward beside it, where that is "
-        "estimated to end sooner. It changes the time, not one bit of the result. `halves`: the same, and where forwards have "
-        "no "
-        "such partner, in pipelines and with a single micro-batch, the two halves of each micro-batch, which must then have "
+        "estimated to end sooner. It changes the time, not one bit of the result. `ahead`, where one rank has all stages: the "
+        "same, and a step begins with two forwards, so that the first has a partner too; that takes the activations of one "
+        "more micro-batch. `halves`: as `passes`, and where forwards have no such partner, in pipelines and with a single "
+        "micro-batch, the two halves of each micro-batch, which must then have "
         "an even number of sequences; the job is that of twice as many micro-batches of half the size, and its schedule "
         "stays. `none`: no two. `auto`: `passes`. Without effect while `parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),

@@ -73,6 +73,8 @@ struct MeshSizes {
 // Whether forwards can be braided with other passes than halves of their micro-batches (comm.braid): where one rank has all
 // stages and several micro-batches, and where a schedule file pairs them.
 bool has_partners(const Config& config, const MeshSizes& mesh);
+// Why no forward is computed ahead (comm.braid) in a pipeline of this size; empty if one is.
+std::string no_ahead(const Config& config, std::int64_t pipeline);
 // What is wrong with halves of micro-batches; empty if nothing is.
 std::string no_halves(const Config& config, const MeshSizes& mesh);
 

@@ -556,6 +556,11 @@ std::vector<CrossRule> layout_rules() {
          if (c.comm.braid != Braid::halves || mesh.tensor == 1 || !known || has_partners(c, mesh)) return std::string();
          return no_halves(c, mesh);
        }},
+      {{"comm.braid", "parallel.tensor", "parallel.pipeline", "parallel.schedule"},
+       "`ahead` is for tensor-parallel ranks that have all stages, and no schedule file",
+       [](const Config& c) {
+         return c.comm.braid == Braid::ahead && c.parallel.tensor != 1 ? no_ahead(c, c.parallel.pipeline) : std::string();
+       }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",
        [](const Config& c) {
@@ -635,6 +640,19 @@ bool has_partners(const Config& config, const MeshSizes& mesh) {
   return file != nullptr && std::any_of(file->ranks.begin(), file->ranks.end(), [](const std::vector<StagePass>& passes) {
            return std::any_of(passes.begin(), passes.end(), [](const StagePass& pass) { return pass.braided; });
          });
+}
+
+std::string no_ahead(const Config& config, std::int64_t pipeline) {
+  if (pipeline > 1) {
+    return fmt::format(
+        "ahead is for ranks that have all stages, but parallel.pipeline={}, whose ranks begin with several forwards as it is: "
+        "take comm.braid=passes",
+        pipeline);
+  }
+  if (config.parallel.schedule == ScheduleKind::file)
+    return "ahead changes the order of passes, which parallel.schedule has from a file: change it there, and take "
+           "comm.braid=passes";
+  return "";
 }
 
 std::string no_halves(const Config& config, const MeshSizes& mesh) {

@@ -109,6 +109,26 @@ void braid(Schedule& schedule) {
   if (best) schedule = *std::move(best);
 }
 
+void begin_ahead(Schedule& schedule) {
+  require(schedule.ranks() == 1 && schedule.times.empty(), "begin_ahead: a schedule of one rank, which has no messages");
+  std::vector<Pass> forwards, others, passes;
+  const std::vector<Pass>& before = schedule.passes.front();
+  for (const Pass& pass : before) (pass.kind == PassKind::forward ? forwards : others).push_back(pass);
+  std::size_t next_forward = 0, next_other = 0;
+  const auto add_forward = [&] {
+    if (next_forward < forwards.size()) passes.push_back(forwards[next_forward++]);
+  };
+  add_forward();
+  for (const Pass& pass : before) {
+    if (pass.kind == PassKind::forward) {
+      add_forward();
+    } else {
+      passes.push_back(others[next_other++]);
+    }
+  }
+  schedule.passes.front() = std::move(passes);
+}
+
 void halve(Schedule& schedule) {
   require(!schedule.halves && schedule.times.empty(), "halve: a schedule of whole micro-batches, whose messages are not timed");
   schedule.halves = true;

@@ -31,6 +31,9 @@ std::vector<Turn> turns(const std::vector<Pass>& passes);
 // paired with the backward (or input part) next to it: all with the one behind, or all with the one before them, whichever the
 // pipeline ends sooner with, as estimated; none if it ends no sooner with either.
 void braid(Schedule& schedule);
+// Of one rank with all stages: each forward but the first comes one forward sooner, so that the first two are beside each other
+// and braid() leaves none by itself. Every pass that needs another still comes behind it. One more micro-batch is in flight.
+void begin_ahead(Schedule& schedule);
 // Of micro-batches of half the sequences, twice as many: each pass of micro-batch m becomes those of 2m and of 2m + 1. Forwards
 // and input parts are braided, which have nothing else to hide their exchanges behind. A whole backward has its weight parts,
 // and a weight part exchanges nothing: one after the other, the first half's gradients are sent on sooner.

@@ -218,6 +218,10 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   switch (job.braids.way) {
     case Braid::none: unbraid(job.schedule); break;
     case Braid::passes: braid(job.schedule); break;
+    case Braid::ahead:
+      begin_ahead(job.schedule);
+      braid(job.schedule);
+      break;
     case Braid::halves:
       halve(job.schedule);
       job.micro_batches *= 2;
@@ -340,10 +344,12 @@ BraidChoice choose_braids(const Config& config, const Layout& layout) {
   const std::optional<Braid> asked = config.comm.braid;
   const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
   if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
-  if (!asked || has_partners(config, mesh)) return {Braid::passes, set + " takes them where there are passes to pair"};
-  const std::string problem = no_halves(config, mesh);
+  const bool ahead = asked == Braid::ahead;
+  if (!asked || (!ahead && has_partners(config, mesh)))
+    return {Braid::passes, set + " takes them where there are passes to pair"};
+  const std::string problem = ahead ? no_ahead(config, mesh.pipeline) : no_halves(config, mesh);
   if (!problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
-  return {Braid::halves, set + " asks for it"};
+  return {*asked, set + " asks for it"};
 }
 
 bool RankPlan::goes_by_links(const Group& group) const {

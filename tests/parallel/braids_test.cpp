@@ -161,6 +161,26 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
   }
 }
 
+// And takes one more micro-batch's activations for it.
+TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
+  const auto slots = [](const SetSpec& spec) { return make_set(spec).program(0).chunks[0].activation_slots; };
+  for (const int micro_batches : {2, 3, 8}) {
+    const SetSpec spec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, micro_batches}, .tensor = 2};
+    SetSpec ahead = spec;
+    ahead.ahead = true;
+    EXPECT_EQ(exposed_exchanges(spec).begin()->first, "exchange_forward 0");
+    EXPECT_TRUE(exposed_exchanges(ahead).empty()) << ahead.name();
+    EXPECT_EQ(slots(ahead), std::min(micro_batches, slots(spec) + 1)) << ahead.name();
+  }
+  // Where all forwards come first, or there is one only, it changes nothing.
+  for (const SetSpec& spec : {SetSpec{.schedule = {ScheduleKind::gpipe, 1, 1, 4}, .tensor = 2},
+                              SetSpec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}, .tensor = 2}}) {
+    SetSpec ahead = spec;
+    ahead.ahead = true;
+    EXPECT_EQ(make_set(ahead).program(0), make_set(spec).program(0)) << spec.name();
+  }
+}
+
 TEST(Braids, OfPipelinesAreProvedAndHideExchanges) {
   for (const ScheduleKind kind : {ScheduleKind::zb_v, ScheduleKind::interleaved}) {
     for (const int ranks : {2, 4}) {

@@ -99,6 +99,30 @@ TEST(JobPlan, HalvesAreTakenWhereNothingElseIsThereToBraidAForwardWith) {
   EXPECT_EQ(braids(c), Braid::none);
 }
 
+TEST(JobPlan, AForwardIsAheadOnlyOnRanksWithAllStages) {
+  const auto problem = [](const Config& c) {
+    try {
+      outline(c);
+    } catch (const ConfigError& error) {
+      return error.problems().front().path + ": " + error.problems().front().rule;
+    }
+    return std::string();
+  };
+  Config c = config(1, 2, 1, ScheduleKind::one_f_one_b, 0);
+  c.train.micro_batch = 1, c.train.global_batch = 4;
+  c.comm.braid = Braid::ahead;
+  EXPECT_EQ(outline(c).braids.way, Braid::ahead);
+  EXPECT_EQ(outline(c).schedule.passes.front()[1].kind, PassKind::forward);
+  c.parallel.pipeline = 2;
+  EXPECT_THAT(problem(c), testing::AllOf(testing::HasSubstr("comm.braid: "), testing::HasSubstr("parallel.pipeline=2"),
+                                         testing::HasSubstr("take comm.braid=passes")));
+  c.parallel.tensor = 1;
+  EXPECT_EQ(outline(c).braids.way, Braid::none);
+  c.parallel.pipeline = 1, c.parallel.tensor = 2;
+  c.parallel.schedule = ScheduleKind::file, c.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
+  EXPECT_THAT(problem(c), testing::HasSubstr("comm.braid: ahead changes the order of passes"));
+}
+
 TEST(JobPlan, PairsOfAScheduleFileStay) {
   Config c = config(1, 2, 2, ScheduleKind::file, 0);
   c.train.micro_batch = 2, c.train.global_batch = 16;

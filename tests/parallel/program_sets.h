@@ -21,15 +21,17 @@ struct SetSpec {
   bool halves = false;                  // of micro-batches, where tensor is more than 1
   bool braided = true;                  // passes, where it is
   Documents documents = Documents::joined;
-  bool fp8 = false;   // products of attention and MLP read quantized weights
-  bool even = false;  // a transformer block for each stage; else none with the embedding and two in the next
+  bool fp8 = false;    // products of attention and MLP read quantized weights
+  bool ahead = false;  // a forward, on a rank with all stages
+  bool even = false;   // a transformer block for each stage; else none with the embedding and two in the next
 
   std::string name() const {
     return plait::to_string(schedule.kind) + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
            std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
            std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
            (halves ? ", halves" : "") + (braided ? "" : ", not braided") + (overlap ? ", overlap" : ", no overlap") +
-           (documents == Documents::separate ? ", documents" : "") + (fp8 ? ", fp8" : "") + (tied ? ", tied" : ", untied");
+           (documents == Documents::separate ? ", documents" : "") + (fp8 ? ", fp8" : "") + (ahead ? ", ahead" : "") +
+           (tied ? ", tied" : ", untied");
   }
 };
 
@@ -55,6 +57,7 @@ inline std::string first_problem(const ProgramSet& set) {
 // ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
   Schedule schedule = make_schedule(spec.schedule);
+  if (spec.ahead) begin_ahead(schedule);
   if (spec.tensor > 1) spec.halves ? halve(schedule) : spec.braided ? braid(schedule) : unbraid(schedule);
   time_messages(schedule);
   const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);

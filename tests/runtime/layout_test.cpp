@@ -91,6 +91,10 @@ TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
     expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
     config.comm.braid = Braid::passes;
     expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+    for (const bool overlap : {false, true}) {
+      config.comm.braid = Braid::ahead, config.comm.overlap = overlap;
+      expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+    }
   }
 }
 
