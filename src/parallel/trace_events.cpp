@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "parallel/ledger.h"
 #include "parallel/program_set.h"
@@ -47,8 +48,19 @@ class RankEvents {
     std::size_t left_out = 0;
     // Ranks that share a process share what is recorded, from before this step too.
     const double from = microseconds(step.trace.origin) - 1e3;
-    for (const DeviceActivity& a : step.activities) {
-      const double begin = microseconds(a.begin), end = microseconds(a.end);
+    std::vector<const DeviceActivity*> in_order;
+    for (const DeviceActivity& a : step.activities) in_order.push_back(&a);
+    std::ranges::stable_sort(in_order, {}, [](const DeviceActivity* a) { return a->begin; });
+    std::map<int, double> ended;  // by stream: the activity before
+    for (const DeviceActivity* activity : in_order) {
+      const DeviceActivity& a = *activity;
+      const double end = microseconds(a.end);
+      double begin = microseconds(a.begin);
+      // A kernel may be on the GPU before the one before it has ended, and waits there: it begins when that ends.
+      if (a.stream >= 0) {
+        const auto [before, is_first] = ended.try_emplace(a.stream, end);
+        if (!is_first) begin = std::min(end, std::max(begin, std::exchange(before->second, end)));
+      }
       if (begin < from) continue;
       if (text_.size() > most_bytes_) {
         ++left_out;

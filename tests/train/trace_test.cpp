@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -192,6 +193,37 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
   EXPECT_EQ(
       nlohmann::json::parse(parallel::trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(),
       true);
+}
+
+TEST(TraceEvents, ShowAKernelFromWhenTheOneBeforeItHasEnded) {
+  Config config;
+  config.model.layers = 1, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
+  config.data.sequence_length = 8;
+  config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
+  const parallel::RankPlan plan = parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+  parallel::TracedStep step;
+  const auto origin = std::chrono::steady_clock::now();
+  step.trace.origin = origin;
+  const auto at = [&](int microseconds) { return origin + std::chrono::microseconds(microseconds); };
+  // As CUPTI may give them: in any order, and a kernel from when its first block is on the GPU.
+  step.activities = {{"second", 0, at(3), at(9)},     {"first", 0, at(0), at(5)},
+                     {"third", 0, at(20), at(30)},    {"on another stream", 1, at(4), at(6)},
+                     {"elsewhere", -1, at(1), at(8)}, {"elsewhere too", -1, at(2), at(7)}};
+  const parallel::TraceText text = trace_events(plan.train, plan.layout, plan.rank, "cuda:0", {step}, 1, 1 << 20);
+  const nlohmann::json trace = nlohmann::json::parse(parallel::trace_file({text.events}));
+  std::map<std::string, std::pair<int, int>> times;  // begin and duration
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") != "device") continue;
+    const double begin =
+        event["ts"].get<double>() - std::chrono::duration<double, std::micro>(origin.time_since_epoch()).count();
+    times[event["name"]] = {static_cast<int>(std::lround(begin)), static_cast<int>(std::lround(event["dur"].get<double>()))};
+  }
+  EXPECT_EQ(times, (std::map<std::string, std::pair<int, int>>{{"first", {0, 5}},
+                                                               {"second", {5, 4}},
+                                                               {"third", {20, 10}},
+                                                               {"on another stream", {4, 2}},
+                                                               {"elsewhere", {1, 7}},
+                                                               {"elsewhere too", {2, 5}}}));
 }
 
 }  // namespace
