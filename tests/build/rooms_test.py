@@ -42,7 +42,8 @@ FOLDERS = {
     r'#\s*include\s*[<"]gloo/': ["src/comm/gloo"],
     r'#\s*include\s*[<"]openssl/': ["src/comm/tcp"],
     r'#\s*include\s*[<"]cudnn': ["src/ops/cuda"],
-    r"<<<": ["src/ops/cuda", "src/comm/p2p/cuda", "src/runtime/cuda"],  # kernels: the `cuda` folder of a room
+    r"<<<": ["src/comm/p2p/cuda", "src/runtime/cuda"],  # kernels: the `cuda` folder of a room
+    r"cudaLaunchKernel": ["src/ops/cuda"],  # the same; kernels_test.py says more
     r'#\s*include\s*[<"](cupti|nvtx3/)': ["src/runtime/cuda"],
 }
 

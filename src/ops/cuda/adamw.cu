@@ -34,6 +34,8 @@ struct Buffers {
 
 __global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* sum_of_losses, const float* ignored,
                                     double targets, const UpdateCoefficients* update, OptimizerState* state) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const UpdateCoefficients coefficients = *update;  // over the bus, once
   const float clip = coefficients.clip;
   const double counted = targets - static_cast<double>(*ignored);
@@ -140,6 +142,8 @@ __device__ bool takes_packs(const T* pointer) {
 template <typename T, typename G, typename M>
 __global__ void __launch_bounds__(threads) adamw_kernel(const AdamWPiece* table, const ElementNumbers* numbers,
                                                         Buffers<T, G, M> buffers, const OptimizerState* state) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   constexpr bool rounds = !std::is_same_v<M, float>;
   const float gradient_factor = state->gradient_factor;
   if (state->halted != 0.0f || gradient_factor == 0.0f) return;
@@ -206,10 +210,9 @@ __global__ void __launch_bounds__(threads) adamw_kernel(const AdamWPiece* table,
 }  // namespace
 
 void norm_to_clip(StreamRef stream, const NormToClip& args) {
-  norm_to_clip_kernel<<<1, 1, 0, native(stream)>>>(device_pointer<float>(args.sum_of_squares), device_pointer<float>(args.loss),
-                                                   device_pointer<float>(args.ignored), static_cast<double>(args.targets),
-                                                   args.update, device_pointer<OptimizerState>(args.optimizer_state));
-  check_launch();
+  launch(stream, {1, 1}, norm_to_clip_kernel, device_pointer<float>(args.sum_of_squares), device_pointer<float>(args.loss),
+         device_pointer<float>(args.ignored), static_cast<double>(args.targets), args.update,
+         device_pointer<OptimizerState>(args.optimizer_state));
 }
 
 void adamw(StreamRef stream, const AdamW& args) {
@@ -225,9 +228,8 @@ void adamw(StreamRef stream, const AdamW& args) {
         using M = decltype(moment);
         const Buffers<T, G, M> buffers{device_pointer<G>(args.gradients), device_pointer<float>(args.master),
                                        device_pointer<M>(args.m), device_pointer<M>(args.v), device_pointer<T>(args.weights)};
-        adamw_kernel<T, G, M><<<grid_size(pieces), threads, 0, native(stream)>>>(
-            table, numbers, buffers, device_pointer<OptimizerState>(args.optimizer_state));
-        check_launch();
+        launch(stream, {grid_size(pieces), threads}, adamw_kernel<T, G, M>, table, numbers, buffers,
+               device_pointer<OptimizerState>(args.optimizer_state));
       });
     });
   });

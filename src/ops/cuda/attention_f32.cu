@@ -82,6 +82,8 @@ __device__ int first_tile(const Layout& l, std::int64_t batch) {
 
 // Grid (query blocks, heads, batch).
 __global__ void __launch_bounds__(warps* warp_lanes) forward_kernel(const float* qkv, float* out, float* lse, Layout l) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   extern __shared__ float shared[];
   float *keys = shared, *values = keys + tile * l.pitch, *queries = values + tile * l.pitch;
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
@@ -120,6 +122,8 @@ __global__ void __launch_bounds__(warps* warp_lanes) forward_kernel(const float*
 // delta[batch, heads, sequence] = dout · out, a warp per row: the softmax's share of every score gradient (Dao et al. 2022).
 __global__ void __launch_bounds__(warps* warp_lanes)
     delta_kernel(const float* out, const float* dout, float* delta, std::int64_t rows, Layout l) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int lane = threadIdx.x % warp_lanes;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_lanes;  // (batch, head, position)
   if (row >= rows) return;
@@ -134,6 +138,8 @@ __global__ void __launch_bounds__(warps* warp_lanes)
 // dq. Grid as forward.
 __global__ void __launch_bounds__(warps* warp_lanes)
     query_gradient_kernel(const float* qkv, const float* dout, const float* lse, const float* delta, float* dqkv, Layout l) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   extern __shared__ float shared[];
   float *keys = shared, *values = keys + tile * l.pitch, *queries = values + tile * l.pitch,
         *gradients = queries + warps * l.head_dim;
@@ -175,6 +181,8 @@ __global__ void __launch_bounds__(warps* warp_lanes)
 __global__ void __launch_bounds__(warps* warp_lanes)
     key_value_gradient_kernel(const float* qkv, const float* dout, const float* lse, const float* delta, float* dqkv,
                               Layout l) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   extern __shared__ float shared[];
   float *queries = shared, *gradients = queries + tile * l.pitch, *keys = gradients + tile * l.pitch,
         *values = keys + warps * l.head_dim;
@@ -255,10 +263,8 @@ std::size_t attention_f32_workspace_bytes(const AttentionShape& s) {
 void attention_f32_forward(StreamRef stream, const AttentionForward& args) {
   const Layout l = layout_of(args.shape, args.starts);
   const int shared_bytes = prepare(forward_kernel, l, 1);
-  forward_kernel<<<grid_of(args.shape, args.shape.heads), warps * warp_lanes, static_cast<std::size_t>(shared_bytes),
-                   native(stream)>>>(device_pointer<float>(args.qkv), device_pointer<float>(args.out),
-                                     device_pointer<float>(args.lse), l);
-  check_launch();
+  launch(stream, {grid_of(args.shape, args.shape.heads), warps * warp_lanes, static_cast<std::size_t>(shared_bytes)},
+         forward_kernel, device_pointer<float>(args.qkv), device_pointer<float>(args.out), device_pointer<float>(args.lse), l);
 }
 
 void attention_f32_backward(StreamRef stream, const AttentionBackward& args, View workspace) {
@@ -273,15 +279,12 @@ void attention_f32_backward(StreamRef stream, const AttentionBackward& args, Vie
   float *delta = device_pointer<float>(workspace), *dqkv = device_pointer<float>(args.dqkv);
   constexpr unsigned threads = warps * warp_lanes;
   const std::int64_t rows = s.batch * s.heads * s.sequence;
-  delta_kernel<<<grid_size(ceil_div(rows, warps)), threads, 0, native(stream)>>>(device_pointer<float>(args.out), dout, delta,
-                                                                                 rows, l);
-  check_launch();
+  launch(stream, {grid_size(ceil_div(rows, warps)), threads}, delta_kernel, device_pointer<float>(args.out), dout, delta, rows,
+         l);
   const auto query_bytes = static_cast<std::size_t>(prepare(query_gradient_kernel, l, 2));
-  query_gradient_kernel<<<grid_of(s, s.heads), threads, query_bytes, native(stream)>>>(qkv, dout, lse, delta, dqkv, l);
-  check_launch();
+  launch(stream, {grid_of(s, s.heads), threads, query_bytes}, query_gradient_kernel, qkv, dout, lse, delta, dqkv, l);
   const auto key_bytes = static_cast<std::size_t>(prepare(key_value_gradient_kernel, l, 2));
-  key_value_gradient_kernel<<<grid_of(s, s.kv_heads), threads, key_bytes, native(stream)>>>(qkv, dout, lse, delta, dqkv, l);
-  check_launch();
+  launch(stream, {grid_of(s, s.kv_heads), threads, key_bytes}, key_value_gradient_kernel, qkv, dout, lse, delta, dqkv, l);
 }
 
 }  // namespace plait::ops::cuda

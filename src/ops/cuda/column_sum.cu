@@ -18,6 +18,8 @@ constexpr int group_rows = warps * rows_in_flight;
 template <typename T, int Width>
 __global__ void __launch_bounds__(warps* warp_lanes)
     column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* partial) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[warps][warp_lanes * Width];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane) * Width;
@@ -58,6 +60,8 @@ constexpr int finish_rows = 32;
 template <typename G>
 __global__ void __launch_bounds__(warp_lanes* finish_rows)
     finish_kernel(const float* partial, std::int64_t parts, std::int64_t columns, G* first, G* second, bool accumulate) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[finish_rows][warp_lanes + 1];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
@@ -83,9 +87,8 @@ void finish_column_sums(StreamRef stream, const float* partial, std::int64_t par
   with_type(first.dtype, [&](auto g) {
     using G = decltype(g);
     const dim3 grid(grid_size(ceil_div(columns, warp_lanes)), second ? 2 : 1);
-    finish_kernel<G><<<grid, warp_lanes * finish_rows, 0, native(stream)>>>(partial, parts, columns, device_pointer<G>(first),
-                                                                            device_pointer<G>(second), accumulate);
-    check_launch();
+    launch(stream, {grid, warp_lanes * finish_rows}, finish_kernel<G>, partial, parts, columns, device_pointer<G>(first),
+           device_pointer<G>(second), accumulate);
   });
 }
 
@@ -107,9 +110,7 @@ void column_sum(StreamRef stream, OpContext& context, View x, View out, bool acc
       const std::int64_t parts = std::min(
           {std::max<std::int64_t>(resident / column_blocks, 1), ceil_div(rows, group_rows), fitting, std::int64_t{65535}});
       const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
-      column_sum_kernel<T, width>
-          <<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, partial);
-      check_launch();
+      launch(stream, {grid, warps * warp_lanes}, column_sum_kernel<T, width>, device_pointer<T>(x), rows, columns, partial);
       finish_column_sums(stream, partial, parts, out, {}, accumulate);
     });
   });

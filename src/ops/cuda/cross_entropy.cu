@@ -29,6 +29,8 @@ constexpr int most_cluster = 8;  // the largest portable cluster
 
 template <typename T>
 __global__ void __launch_bounds__(row_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   constexpr int width = pack_width<T>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* row = reinterpret_cast<T*>(shared_bytes);  // this block's slice; a thread touches only packs it loaded itself
@@ -84,6 +86,8 @@ constexpr int streaming_threads = 1024;
 
 template <typename T>
 __global__ void __launch_bounds__(streaming_threads) streaming_cross_entropy_kernel(Arguments<T> args) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[streaming_threads / warp_lanes];
   const std::int64_t row_index = blockIdx.x;
   const int target = args.targets[row_index];
@@ -139,18 +143,8 @@ void launch_resident(StreamRef stream, const Arguments<T>& args, std::int64_t ro
   const std::size_t bytes = static_cast<std::size_t>(spread.slice) * sizeof(T);
   check(cudaFuncSetAttribute(resident_cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(spread.blocks);
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid_size(rows * spread.blocks));
-  config.blockDim = dim3(row_threads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = native(stream);
-  config.attrs = &cluster;
-  config.numAttrs = spread.blocks > 1 ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, resident_cross_entropy_kernel<T>, args, spread.slice));
+  launch(stream, {grid_size(rows * spread.blocks), row_threads, bytes, static_cast<unsigned>(spread.blocks)},
+         resident_cross_entropy_kernel<T>, args, spread.slice);
 }
 
 }  // namespace
@@ -172,8 +166,7 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
     if (spread.blocks > 0) {
       launch_resident<T>(stream, arguments, rows, spread);
     } else {
-      streaming_cross_entropy_kernel<T><<<grid_size(rows), streaming_threads, 0, native(stream)>>>(arguments);
-      check_launch();
+      launch(stream, {grid_size(rows), streaming_threads}, streaming_cross_entropy_kernel<T>, arguments);
     }
   });
 }

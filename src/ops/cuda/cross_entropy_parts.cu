@@ -16,6 +16,8 @@ __device__ inline int column_of(int token, std::int64_t first_token, int vocab) 
 template <typename T, int Width>
 __global__ void __launch_bounds__(row_threads) statistics_kernel(const T* logits, const int* targets, float* statistics,
                                                                  int columns, int vocab, std::int64_t first_token) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ Softmax shared[row_warps];
   const std::int64_t row_index = blockIdx.x;
   const T* row = logits + row_index * columns;
@@ -42,6 +44,8 @@ struct FinishArguments {
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(row_threads) finish_kernel(FinishArguments<T> args) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const std::int64_t row_index = blockIdx.x;
   const int target = args.targets[row_index];
   // Every thread merges for itself: a few exponentials instead of a barrier. They are exact in float, for the loss.
@@ -96,10 +100,9 @@ void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& ar
   if (rows == 0) return;
   with_row_type(args.logits, [&](auto t, auto width) {
     using T = decltype(t);
-    statistics_kernel<T, decltype(width)::value><<<grid_size(rows), row_threads, 0, native(stream)>>>(
-        device_pointer<T>(args.logits), device_pointer<int>(args.targets), device_pointer<float>(args.statistics),
-        static_cast<int>(args.logits.shape[1]), static_cast<int>(args.vocab), args.first_token);
-    check_launch();
+    launch(stream, {grid_size(rows), row_threads}, statistics_kernel<T, decltype(width)::value>, device_pointer<T>(args.logits),
+           device_pointer<int>(args.targets), device_pointer<float>(args.statistics), static_cast<int>(args.logits.shape[1]),
+           static_cast<int>(args.vocab), args.first_token);
   });
 }
 
@@ -119,8 +122,7 @@ void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& args) {
                                        static_cast<int>(args.vocab),
                                        args.scale,
                                        args.write_gradient};
-    finish_kernel<T, decltype(width)::value><<<grid_size(rows), row_threads, 0, native(stream)>>>(arguments);
-    check_launch();
+    launch(stream, {grid_size(rows), row_threads}, finish_kernel<T, decltype(width)::value>, arguments);
   });
 }
 

@@ -13,6 +13,8 @@ namespace plait::ops::cuda {
 
 template <int Width, typename Body>
 __global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t count, Body body) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * Width;
   if (first + Width <= count) {
     body.template run<Width>(first);
@@ -28,8 +30,7 @@ void elementwise(StreamRef stream, std::int64_t count, bool vectorised, const Bo
   constexpr int threads = 256;
   with_width<T>(vectorised, [&](auto width) {
     constexpr int elements = decltype(width)::value;
-    elementwise_kernel<elements><<<grid_size(ceil_div(count, threads * elements)), threads, 0, native(stream)>>>(count, body);
-    check_launch();
+    launch(stream, {grid_size(ceil_div(count, threads * elements)), threads}, elementwise_kernel<elements, Body>, count, body);
   });
 }
 

@@ -20,6 +20,8 @@ constexpr int most_threads = 256;
 
 __global__ void table_tokens_kernel(const int* tokens, std::int64_t first_token, int vocab, int count, int* table_tokens,
                                     int* rows) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   const std::int64_t token = tokens[i] - first_token;
@@ -28,6 +30,8 @@ __global__ void table_tokens_kernel(const int* tokens, std::int64_t first_token,
 }
 
 __global__ void positions_kernel(const int* starts, int sequence, int count, int* positions, int* rows) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   positions[i] = i % sequence - starts[i];
@@ -48,6 +52,8 @@ __device__ void add_to_row(G* to, const float (&sums)[Width]) {
 template <typename T, typename G, int Width>
 __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sorted_tokens, const int* sorted_rows, int count,
                                                                   const T* dy, G* dtable, float* partial, int dim, int vocab) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ int tokens[chunk + 2];  // with the neighbours on both sides, -1 where there is none
   __shared__ int rows[chunk];
   const int first = static_cast<int>(blockIdx.x) * chunk;
@@ -98,6 +104,8 @@ __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sor
 template <typename G, int Width>
 __global__ void __launch_bounds__(most_threads)
     spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim, int vocab) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int last = (static_cast<int>(blockIdx.x) + 1) * chunk - 1;  // last occurrence of this chunk
   if (last + 1 >= count) return;
   const int token = sorted_tokens[last];
@@ -132,6 +140,8 @@ __global__ void __launch_bounds__(most_threads)
 template <typename T, typename G, int Width>
 __global__ void __launch_bounds__(most_threads)
     position_sums_kernel(const T* dy, G* dpositions, int batch, int sequence, int dim, bool accumulate) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * Width;
   if (column >= dim) return;
   const std::int64_t offset = static_cast<std::int64_t>(blockIdx.x) * dim + column,
@@ -201,50 +211,44 @@ void add_to_table(StreamRef stream, OpContext& context, const View& dy_rows, con
   const Columns columns(dim, Width);
   const T* dy = device_pointer<T>(dy_rows);
   G* dtable = device_pointer<G>(table);
-  const cudaStream_t s = native(stream);
   if (!accumulate) stream.zero(dtable, table.bytes());
   int key_bits = 1;
   while (key_bits < 31 && (1 << key_bits) <= vocab) ++key_bits;
   const int chunks = static_cast<int>(ceil_div(count, chunk));
   Scratch scratch = carve(context.workspace(), count, chunks, dim, key_bits);
   write_indices(scratch.tokens, scratch.rows);
-  check_launch();
   check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, scratch.tokens, scratch.sorted_tokens, scratch.rows,
-                                        scratch.sorted_rows, count, 0, key_bits, s));
+                                        scratch.sorted_rows, count, 0, key_bits, native(stream)));
   const dim3 grid(grid_size(chunks), columns.slices);
-  chunk_sums_kernel<T, G, Width><<<grid, columns.threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable,
-                                                                  scratch.partial, dim, vocab);
-  check_launch();
-  spanning_runs_kernel<G, Width>
-      <<<grid, columns.threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim, vocab);
-  check_launch();
+  launch(stream, {grid, columns.threads}, chunk_sums_kernel<T, G, Width>, scratch.sorted_tokens, scratch.sorted_rows, count, dy,
+         dtable, scratch.partial, dim, vocab);
+  launch(stream, {grid, columns.threads}, spanning_runs_kernel<G, Width>, scratch.sorted_tokens, count, scratch.partial, dtable,
+         dim, vocab);
 }
 
 template <typename T, typename G, int Width>
 void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args) {
   const int count = static_cast<int>(args.dy.shape[0]), dim = static_cast<int>(args.dy.shape[1]);
   const int sequence = static_cast<int>(args.sequence);
-  const cudaStream_t s = native(stream);
   if (args.dpositions_table && args.starts) {
     add_to_table<T, G, Width>(stream, context, args.dy, args.dpositions_table, args.accumulate_positions,
                               [&](int* positions, int* rows) {
-                                positions_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(
-                                    device_pointer<int>(args.starts), sequence, count, positions, rows);
+                                launch(stream, {grid_size(ceil_div(count, 256)), 256}, positions_kernel,
+                                       device_pointer<int>(args.starts), sequence, count, positions, rows);
                               });
   } else if (args.dpositions_table) {
     const Columns columns(dim, Width);
-    position_sums_kernel<T, G, Width><<<dim3(grid_size(sequence), columns.slices), columns.threads, 0, s>>>(
-        device_pointer<T>(args.dy), device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim,
-        args.accumulate_positions);
-    check_launch();
+    launch(stream, {dim3(grid_size(sequence), columns.slices), columns.threads}, position_sums_kernel<T, G, Width>,
+           device_pointer<T>(args.dy), device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim,
+           args.accumulate_positions);
     if (const std::int64_t unused = args.dpositions_table.shape[0] - sequence; unused > 0 && !args.accumulate_positions) {
       stream.zero(device_pointer<G>(args.dpositions_table) + args.sequence * dim,
                   static_cast<std::size_t>(unused * dim) * sizeof(G));
     }
   }
   add_to_table<T, G, Width>(stream, context, args.dy, args.dtokens_table, args.accumulate_tokens, [&](int* tokens, int* rows) {
-    table_tokens_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(
-        device_pointer<int>(args.tokens), args.first_token, static_cast<int>(args.dtokens_table.shape[0]), count, tokens, rows);
+    launch(stream, {grid_size(ceil_div(count, 256)), 256}, table_tokens_kernel, device_pointer<int>(args.tokens),
+           args.first_token, static_cast<int>(args.dtokens_table.shape[0]), count, tokens, rows);
   });
 }
 

@@ -10,6 +10,8 @@ __global__ void __launch_bounds__(256)
     embedding_kernel(const int* tokens, const int* starts, const T* tokens_table, const T* positions_table, T* y,
                      std::int64_t rows, int dim, int sequence, int threads_per_row, std::int64_t first_token,
                      std::int64_t table_rows) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int rows_per_block = static_cast<int>(blockDim.x) / threads_per_row;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / threads_per_row;
   if (row >= rows) return;
@@ -45,11 +47,10 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
     with_width<T>(vectorised, [&](auto w) {
       constexpr int width = decltype(w)::value;
       constexpr int threads = 256, threads_per_row = 64;
-      embedding_kernel<T, width><<<grid_size(ceil_div(rows, threads / threads_per_row)), threads, 0, native(stream)>>>(
-          device_pointer<int>(args.tokens), device_pointer<int>(args.starts), device_pointer<T>(args.tokens_table),
-          device_pointer<T>(args.positions_table), device_pointer<T>(args.y), rows, static_cast<int>(dim),
-          static_cast<int>(args.sequence), threads_per_row, args.first_token, args.tokens_table.shape[0]);
-      check_launch();
+      launch(stream, {grid_size(ceil_div(rows, threads / threads_per_row)), threads}, embedding_kernel<T, width>,
+             device_pointer<int>(args.tokens), device_pointer<int>(args.starts), device_pointer<T>(args.tokens_table),
+             device_pointer<T>(args.positions_table), device_pointer<T>(args.y), rows, static_cast<int>(dim),
+             static_cast<int>(args.sequence), threads_per_row, args.first_token, args.tokens_table.shape[0]);
     });
   });
 }

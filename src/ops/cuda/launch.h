@@ -1,9 +1,29 @@
-// What every kernel launch in this folder shares: the native stream, the launch check, type and width dispatch.
+// What every kernel launch in this folder shares: how kernels follow each other, the native stream, type and width dispatch.
+//
+// The kernels of this folder follow each other closely. launch() lets the blocks of a kernel take their places while the kernel
+// before it in the stream still runs (programmatic dependent launch, from compute capability 9.0 on). There they wait until
+// that kernel is complete and all that it wrote can be read. So kernels still run in the order of the stream, and where one
+// waits for another, as with copies, events and the kernels of libraries: only the pause between two kernels of ours gets
+// shorter.
+//
+// For that, every kernel here begins with these two lines, in this order:
+//
+//   await_previous_kernel();
+//   let_next_kernel_begin();
+//
+// * Before the first line no thread may touch global memory, and no thread may return. A kernel waits only for the one directly
+//   before it. That one has waited itself, and so on: a single kernel that does not wait breaks this chain for all behind it.
+// * The second line comes after the first. So a kernel never takes a place before the last but one is complete.
+// * Neither __restrict__ nor __ldg: with them the compiler may move a read to before the first line.
+// * Kernels are launched by launch() alone: what this folder launches otherwise would have to keep to the same rules.
+//
+// tests/build/kernels_test.py holds the sources to all four.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <source_location>
@@ -19,8 +39,77 @@ namespace plait::ops::cuda {
 
 inline cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// After every <<<>>>: a launch reports its errors through the last error only.
-inline void check_launch(std::source_location where = std::source_location::current()) { check(cudaGetLastError(), where); }
+// Waits until the kernel before this one in the stream is complete, and what it wrote can be read.
+__device__ inline void await_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+// The next kernel may have what room there is once all blocks of this one have come here or ended.
+__device__ inline void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// Whether the kernels of this folder wait as written, on the device that is current. It depends on what they were compiled for:
+// code for compute capability 8.0 does not wait, on newer devices that run it neither. All kernels are compiled for the same.
+inline bool kernels_wait(const void* any_kernel, Device device) {
+  struct Answer {
+    int device = -1;
+    bool wait = false;
+  };
+  thread_local Answer last;  // asking takes longer than launching
+  if (last.device != device.index) {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, any_kernel));
+    last = {device.index, attributes.ptxVersion >= 90};
+  }
+  return last.wait;
+}
+
+// How a kernel is spread over the device.
+struct Grid {
+  Grid(dim3 number_of_blocks, dim3 threads_of_block, std::size_t dynamic_shared_bytes = 0, unsigned blocks_of_cluster = 1,
+       std::source_location from = std::source_location::current())
+      : blocks(number_of_blocks),
+        threads(threads_of_block),
+        shared_bytes(dynamic_shared_bytes),
+        cluster(blocks_of_cluster),
+        where(from) {}
+  dim3 blocks, threads;
+  std::size_t shared_bytes;
+  unsigned cluster;  // blocks along x that share memory; above 1 from compute capability 9.0 on
+  std::source_location where;
+};
+
+// Enqueues a kernel that begins as said above. Arguments are converted to the kernel's parameters. DeviceError where the launch
+// fails, with the place of the Grid.
+template <typename... Parameters>
+void launch(StreamRef stream, const Grid& grid, void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = native(stream);
+  config.attrs = attributes;
+  if (kernels_wait(reinterpret_cast<const void*>(kernel), stream.device())) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = grid.cluster;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // so that no later check of it reports this
+  check(status, grid.where);
+}
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }

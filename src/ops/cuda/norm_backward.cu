@@ -94,6 +94,8 @@ struct GradientInParts {
 template <typename T, int Width, bool Centred, typename Gradient>
 __global__ void __launch_bounds__(1024)
     column_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   __shared__ float4 exchange[2][most_warps];  // Σ dy gamma of both rows, then Σ dy gamma x̂ of both
   const Slots<T, Width> slots{reinterpret_cast<Pack<T, Width>*>(shared_bytes)};
@@ -205,6 +207,8 @@ __global__ void __launch_bounds__(1024)
 template <typename T, bool Centred, typename Gradient>
 __global__ void __launch_bounds__(1024)
     long_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[most_warps];
   float* dgamma = p.dgamma + static_cast<std::int64_t>(blockIdx.x) * dim;
   float* dbeta = p.dbeta ? p.dbeta + static_cast<std::int64_t>(blockIdx.x) * dim : nullptr;
@@ -245,7 +249,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
   const std::int64_t most_parts = static_cast<std::int64_t>(workspace.bytes() / (2 * sizeof(float))) / dim;
   require(most_parts >= 1, "norm_backward: the workspace is smaller than two rows");
 
-  const auto launch = [&](auto kernel, std::int64_t threads, std::int64_t shared_bytes, std::int64_t groups) {
+  const auto launch_and_finish = [&](auto kernel, std::int64_t threads, std::int64_t shared_bytes, std::int64_t groups) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
     int blocks_per_multiprocessor = 0;
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
@@ -253,9 +257,8 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
-    kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(
-        pointers, gradient, rows, dim);
-    check_launch();
+    launch(stream, {grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes)}, kernel, pointers,
+           gradient, rows, dim);
     finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };
   with_width<T>(vectorised, [&](auto w) {
@@ -265,11 +268,11 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
       const std::int64_t shared_bytes = threads * stages * 3 * group_rows * static_cast<std::int64_t>(sizeof(T)) * width;
       constexpr std::int64_t exchange_bytes = sizeof(float4) * 2 * most_warps;
       if (shared_bytes + exchange_bytes <= most_shared_bytes(stream.device())) {
-        return launch(column_norm_backward_kernel<T, width, Centred, Gradient>, threads, shared_bytes,
-                      ceil_div(rows, group_rows));
+        return launch_and_finish(column_norm_backward_kernel<T, width, Centred, Gradient>, threads, shared_bytes,
+                                 ceil_div(rows, group_rows));
       }
     }
-    launch(long_norm_backward_kernel<T, Centred, Gradient>, 1024, 0, rows);
+    launch_and_finish(long_norm_backward_kernel<T, Centred, Gradient>, 1024, 0, rows);
   });
 }
 
@@ -278,18 +281,18 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
   with_type(args.x.dtype, [&](auto t) {
     using T = decltype(t);
-    const auto launch = [&](const auto& gradient) {
+    const auto run = [&](const auto& gradient) {
       if (args.kind == NormKind::layer_norm) {
         launch_backward<T, true>(stream, context, args, gradient);
       } else {
         launch_backward<T, false>(stream, context, args, gradient);
       }
     };
-    if (args.dy.size() == 1) return launch(WholeGradient<T>{device_pointer<T>(args.dy.front())});
+    if (args.dy.size() == 1) return run(WholeGradient<T>{device_pointer<T>(args.dy.front())});
     GradientInParts<T> parts{};
     parts.count = static_cast<int>(args.dy.size());
     for (std::size_t k = 0; k < args.dy.size(); ++k) parts.dy[k] = device_pointer<T>(args.dy[k]);
-    launch(parts);
+    run(parts);
   });
 }
 

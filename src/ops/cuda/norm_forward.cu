@@ -65,6 +65,8 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
                                                                : Packs <= 7 ? 8
                                                                             : 4)
     warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   constexpr int width = pack_width<T>;
   const int lane = threadIdx.x % warp_lanes;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_lanes;
@@ -124,6 +126,8 @@ template <typename T, int Width, bool Centred, bool Adds>
 __global__ void __launch_bounds__(block_threads)
     block_norm_kernel(ForwardPointers<T> p, std::conditional_t<Adds, Addends<T>, std::monostate> addends, int dim,
                       float epsilon) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[block_threads / warp_lanes];
   const std::int64_t row = blockIdx.x, offset = row * dim;
   const T* x = p.x + offset;
@@ -162,9 +166,8 @@ __global__ void __launch_bounds__(block_threads)
 
 template <typename T, int Packs, bool Centred>
 void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
-  warp_norm_kernel<T, Packs, Centred>
-      <<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim,
-                                                                                                        epsilon);
+  launch(stream, {grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes},
+         warp_norm_kernel<T, Packs, Centred>, pointers, rows, dim, epsilon);
 }
 
 template <typename T, bool Centred>
@@ -173,8 +176,8 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Add
   const std::int64_t packs = ceil_div(dim, warp_lanes * pack_width<T>);
   if (addends.sum) {
     with_width<T>(vectorised, [&](auto w) {
-      block_norm_kernel<T, decltype(w)::value, Centred, true>
-          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, addends, dim, epsilon);
+      launch(stream, {grid_size(rows), block_threads}, block_norm_kernel<T, decltype(w)::value, Centred, true>, pointers,
+             addends, dim, epsilon);
     });
   } else if (vectorised && packs <= 1) {
     launch_warp_norm<T, 1, Centred>(stream, pointers, rows, dim, epsilon);
@@ -186,11 +189,10 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Add
     launch_warp_norm<T, 16, Centred>(stream, pointers, rows, dim, epsilon);
   } else {
     with_width<T>(vectorised, [&](auto w) {
-      block_norm_kernel<T, decltype(w)::value, Centred, false>
-          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, std::monostate{}, dim, epsilon);
+      launch(stream, {grid_size(rows), block_threads}, block_norm_kernel<T, decltype(w)::value, Centred, false>, pointers,
+             std::monostate{}, dim, epsilon);
     });
   }
-  check_launch();
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ __device__ float group_sum(float x, int lanes) {
 template <typename T, int Width>
 __global__ void __launch_bounds__(256)
     qk_norm_forward_kernel(const T* x, const T* query_gain, const T* key_gain, T* y, Heads heads, float epsilon) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const int lane = threadIdx.x % heads.lanes, group = threadIdx.x / heads.lanes, groups = blockDim.x / heads.lanes;
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * heads.all * heads.dim;
   const int first = lane * Width, stride = heads.lanes * Width;
@@ -60,6 +62,8 @@ template <typename T, int Width>
 __global__ void __launch_bounds__(256)
     qk_norm_backward_kernel(const T* x, const T* query_gain, const T* key_gain, T* dqkv, float* partial, std::int64_t tokens,
                             Heads heads, float epsilon) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   extern __shared__ __align__(16) float sums[];  // [groups, 2, dim]: of query heads, of key heads
   const int lane = threadIdx.x % heads.lanes, group = threadIdx.x / heads.lanes, groups = blockDim.x / heads.lanes;
   const int first = lane * Width, stride = heads.lanes * Width;
@@ -146,10 +150,9 @@ void qk_norm_forward(StreamRef stream, const QkNormForward& args) {
       constexpr int width = decltype(w)::value;
       const Heads heads = heads_of(args.shape, width);
       const auto threads = static_cast<unsigned>(threads_for(heads.all, heads.lanes));
-      qk_norm_forward_kernel<T, width><<<grid_size(args.shape.batch * args.shape.sequence), threads, 0, native(stream)>>>(
-          device_pointer<T>(args.x), device_pointer<T>(args.query_gain), device_pointer<T>(args.key_gain),
-          device_pointer<T>(args.y), heads, args.epsilon);
-      check_launch();
+      launch(stream, {grid_size(args.shape.batch * args.shape.sequence), threads}, qk_norm_forward_kernel<T, width>,
+             device_pointer<T>(args.x), device_pointer<T>(args.query_gain), device_pointer<T>(args.key_gain),
+             device_pointer<T>(args.y), heads, args.epsilon);
     });
   });
 }
@@ -177,10 +180,9 @@ void qk_norm_backward(StreamRef stream, OpContext& context, const QkNormBackward
                                                           shared_bytes));
       const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
       const std::int64_t parts = std::min({tokens, resident, most_parts});
-      kernel<<<grid_size(parts), static_cast<unsigned>(threads), shared_bytes, native(stream)>>>(
-          device_pointer<T>(args.x), device_pointer<T>(args.query_gain), device_pointer<T>(args.key_gain),
-          device_pointer<T>(args.dqkv), partial, tokens, heads, args.epsilon);
-      check_launch();
+      launch(stream, {grid_size(parts), static_cast<unsigned>(threads), shared_bytes}, kernel, device_pointer<T>(args.x),
+             device_pointer<T>(args.query_gain), device_pointer<T>(args.key_gain), device_pointer<T>(args.dqkv), partial,
+             tokens, heads, args.epsilon);
       finish_column_sums(stream, partial, parts, args.dquery_gain, args.dkey_gain, false);
     });
   });

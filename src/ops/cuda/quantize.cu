@@ -28,6 +28,8 @@ __device__ float scale_of(unsigned bits) {
 // Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top. `out` is
 // the scale's four words, zero: the scale, the largest magnitude, blocks that are done, nothing. The last block finishes it.
 __global__ void scale_kernel(const uint4* x, std::int64_t chunks, unsigned* out) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ unsigned of_warps[threads / warp_lanes];
   unsigned most = 0;
   const auto take = [&](const uint4& words) {
@@ -67,6 +69,8 @@ __device__ uint2 round_chunk(const uint4& words, float inverse) {
 
 // x as it lies, 16 elements a thread at once.
 __global__ void round_values_kernel(const uint4* x, std::int64_t count, const float* scale, uint4* values) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const float inverse = 1.0f / scale[0];  // exact
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) {
@@ -79,6 +83,8 @@ __global__ void round_values_kernel(const uint4* x, std::int64_t count, const fl
 template <bool Values>
 __global__ void round_kernel(const std::uint16_t* x, std::int64_t rows, std::int64_t columns, const float* scale,
                              std::uint8_t* values, std::uint8_t* transposed) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
   const float inverse = 1.0f / scale[0];  // exact
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile,
@@ -121,8 +127,7 @@ void find_scale(StreamRef stream, View x, View scale) {
   auto* const out = device_pointer<unsigned>(scale);
   const std::int64_t chunks = x.elements() / chunk;
   check(cudaMemsetAsync(out, 0, scale.bytes(), native(stream)));
-  scale_kernel<<<blocks_for(stream, chunks), threads, 0, native(stream)>>>(device_pointer<const uint4>(x), chunks, out);
-  check_launch();
+  launch(stream, {blocks_for(stream, chunks), threads}, scale_kernel, device_pointer<const uint4>(x), chunks, out);
 }
 
 void quantize(StreamRef stream, View x, const Quantized& out) {
@@ -133,16 +138,13 @@ void quantize(StreamRef stream, View x, const Quantized& out) {
   if (!out.transposed) {
     if (!out.values) return;
     const std::int64_t count = x.elements() / (2 * chunk);
-    round_values_kernel<<<blocks_for(stream, count), threads, 0, native(stream)>>>(device_pointer<const uint4>(x), count, scale,
-                                                                                   device_pointer<uint4>(out.values));
-    return check_launch();
+    return launch(stream, {blocks_for(stream, count), threads}, round_values_kernel, device_pointer<const uint4>(x), count,
+                  scale, device_pointer<uint4>(out.values));
   }
   const dim3 grid(grid_size(ceil_div(columns, tile)), grid_size(ceil_div(rows, tile)));
   const auto kernel = out.values ? round_kernel<true> : round_kernel<false>;
-  kernel<<<grid, threads, 0, native(stream)>>>(device_pointer<const std::uint16_t>(x), rows, columns, scale,
-                                               device_pointer<std::uint8_t>(out.values),
-                                               device_pointer<std::uint8_t>(out.transposed));
-  check_launch();
+  launch(stream, {grid, threads}, kernel, device_pointer<const std::uint16_t>(x), rows, columns, scale,
+         device_pointer<std::uint8_t>(out.values), device_pointer<std::uint8_t>(out.transposed));
 }
 
 }  // namespace plait::ops::cuda

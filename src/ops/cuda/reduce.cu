@@ -35,6 +35,8 @@ struct Parts {
 // partial[block] = Σ over the block's chunks of f(value). Each thread keeps one sum per pack of a chunk, so no sum is long.
 template <typename T, int Width, typename F>
 __global__ void __launch_bounds__(threads) partial_sums_kernel(const __grid_constant__ Parts<T> list, float* partial, F f) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[threads / warp_lanes];
   float sums[packs_per_iteration] = {};
   int part = 0;
@@ -65,6 +67,8 @@ __global__ void __launch_bounds__(threads) partial_sums_kernel(const __grid_cons
 
 __global__ void __launch_bounds__(threads)
     final_sum_kernel(const float* partial, int blocks, float* out, float scale, bool accumulate) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[threads / warp_lanes];
   float sum = 0.0f;
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += threads) sum += partial[i];
@@ -75,6 +79,8 @@ __global__ void __launch_bounds__(threads)
 // One block: a micro-batch has a few thousand targets.
 __global__ void __launch_bounds__(threads)
     count_ignored_kernel(const int* targets, std::int64_t count, float* out, bool accumulate) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   __shared__ float shared[threads / warp_lanes];
   int ignored = 0;
 #pragma unroll 4
@@ -100,10 +106,8 @@ void reduce(StreamRef stream, OpContext& context, std::span<const View> values, 
         list.values[n] = device_pointer<T>(values[n]), list.counts[n] = values[n].elements(), list.ends[n] = chunks;
       }
       const int blocks = static_cast<int>(std::clamp<std::int64_t>(chunks, 1, most_blocks));
-      partial_sums_kernel<T, width><<<static_cast<unsigned>(blocks), threads, 0, native(stream)>>>(list, partial, f);
-      check_launch();
-      final_sum_kernel<<<1, threads, 0, native(stream)>>>(partial, blocks, device_pointer<float>(out), scale, accumulate);
-      check_launch();
+      launch(stream, {static_cast<unsigned>(blocks), threads}, partial_sums_kernel<T, width, F>, list, partial, f);
+      launch(stream, {1, threads}, final_sum_kernel, partial, blocks, device_pointer<float>(out), scale, accumulate);
     });
   });
 }
@@ -122,9 +126,8 @@ void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> 
 }
 
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
-  count_ignored_kernel<<<1, threads, 0, native(stream)>>>(device_pointer<int>(targets), targets.elements(),
-                                                          device_pointer<float>(out), accumulate);
-  check_launch();
+  launch(stream, {1, threads}, count_ignored_kernel, device_pointer<int>(targets), targets.elements(),
+         device_pointer<float>(out), accumulate);
 }
 
 }  // namespace plait::ops::cuda

@@ -13,6 +13,8 @@ template <typename T, int Width>
 __global__ void __launch_bounds__(256)
     rope_kernel(T* qkv, const float* table, const int* starts, std::uint32_t items, std::uint32_t sequence,
                 std::uint32_t row_elements, std::uint32_t rotated_heads, std::uint32_t head_dim, float sine_sign) {
+  await_previous_kernel();
+  let_next_kernel_begin();
   const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
   const std::uint32_t half = head_dim / 2, packs = half / Width;
@@ -53,12 +55,11 @@ void rope(StreamRef stream, const Rope& args) {
       constexpr unsigned threads = 256;
       for (std::int64_t first = 0; first < s.batch; first += most_batch) {
         const std::int64_t items = std::min(most_batch, s.batch - first) * items_per_sequence / width;
-        rope_kernel<T, width><<<grid_size(ceil_div(items, threads)), threads, 0, native(stream)>>>(
-            device_pointer<T>(args.qkv) + first * s.sequence * row_elements, device_pointer<float>(args.table),
-            args.starts ? device_pointer<int>(args.starts) + first * s.sequence : nullptr, static_cast<std::uint32_t>(items),
-            static_cast<std::uint32_t>(s.sequence), static_cast<std::uint32_t>(row_elements),
-            static_cast<std::uint32_t>(rotated_heads), static_cast<std::uint32_t>(s.head_dim), args.inverse ? -1.0f : 1.0f);
-        check_launch();
+        launch(stream, {grid_size(ceil_div(items, threads)), threads}, rope_kernel<T, width>,
+               device_pointer<T>(args.qkv) + first * s.sequence * row_elements, device_pointer<float>(args.table),
+               args.starts ? device_pointer<int>(args.starts) + first * s.sequence : nullptr, static_cast<std::uint32_t>(items),
+               static_cast<std::uint32_t>(s.sequence), static_cast<std::uint32_t>(row_elements),
+               static_cast<std::uint32_t>(rotated_heads), static_cast<std::uint32_t>(s.head_dim), args.inverse ? -1.0f : 1.0f);
       }
     });
   });
