@@ -5,6 +5,7 @@
 #include "comm/meeting.h"
 #include "comm/p2p/link.h"
 #include "comm/p2p/links.h"
+#include "comm/p2p/mailbox_memory.h"
 #include "comm/p2p/trial.h"
 #include "core/error.h"
 #include "forwarding_link.h"
@@ -67,6 +68,40 @@ TEST_P(P2pLinkThreads, LongMessagesTravelInChunks) {
                     .largest = 60'000,
                     .slot_message = 1000};
   EXPECT_THAT(exchange_in_threads(spec, DeviceKind::host), Each(IsEmpty()));
+}
+
+// Neither gets to its receive before its stream holds the whole message, however many pieces that is cut into.
+TEST(P2pLink, BothEndsMaySendALongMessageBeforeTheyReceive) {
+  constexpr std::size_t bytes = std::size_t{160} << 20;  // of pieces of a megabyte, more than a stream holds
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    const Device device{DeviceKind::host, rank};
+    Meeting meeting(*store, "long", rank, {0, 1}, std::chrono::seconds(20));
+    p2p::HandleExchange exchange(meeting);
+    Stream release(device), out_stream(device), in_stream(device);
+    const auto mailbox = [&](int from) {
+      const auto end = from == rank ? p2p::End::sender : p2p::End::receiver;
+      const p2p::MailboxSpec spec{.name = "long" + std::to_string(from),
+                                  .transport = Transport::host,
+                                  .message_bytes = bytes,
+                                  .device = device,
+                                  .peer_device = {DeviceKind::host, 1 - rank}};
+      return std::make_unique<p2p::Mailbox>(end, make_mailbox_memory(end, spec, exchange), release.ref(), false);
+    };
+    const auto first = mailbox(0), second = mailbox(1);
+    std::vector<std::byte> sent(bytes, std::byte(1 + rank)), received(bytes);
+    const auto view = [&](std::vector<std::byte>& of) {
+      return View(of.data(), DType::u8, {static_cast<std::int64_t>(bytes)});
+    };
+    const View out = view(sent), in = view(received);
+    (rank == 0 ? first : second)->send(out_stream, {&out, 1});
+    (rank == 0 ? second : first)->receive(in_stream, {&in, 1});
+    in_stream.ref().synchronize();
+    out_stream.ref().synchronize();
+    if (received != std::vector<std::byte>(bytes, std::byte(2 - rank))) throw Error("it arrived wrong");
+    meeting.meet("done");
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
 TEST(P2pLink, BetweenThreadsOfCpusTheBestIsDirect) {

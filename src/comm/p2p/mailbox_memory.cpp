@@ -4,6 +4,7 @@
 
 #include "comm/p2p/region.h"
 #include "core/error.h"
+#include "core/stream.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -17,6 +18,10 @@ constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512;
 constexpr std::size_t host_piece = std::size_t{1} << 20;
 constexpr std::size_t relay_piece = std::size_t{4} << 20;
 constexpr int piece_count = 8;
+// Of a message. Both ends may send before they receive, and neither gets to its receive before its stream holds the whole
+// message: three calls for each piece, of most_enqueued in all.
+constexpr std::size_t most_pieces = 64;
+static_assert(3 * most_pieces <= most_enqueued / 2);
 constexpr int short_slots = 8;
 constexpr std::size_t short_slots_bytes = std::size_t{16} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;
@@ -27,21 +32,22 @@ struct SlotSizes {
   std::size_t total() const { return bytes * static_cast<std::size_t>(count); }
 };
 
+constexpr std::size_t alignment = 256;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
 SlotSizes slots_of(const MailboxSpec& spec) {
   if (spec.message_bytes == 0 || !spec.places.empty()) return {};
-  const std::size_t message = (spec.message_bytes + 255) / 256 * 256;
+  const std::size_t message = aligned(spec.message_bytes);
   if (takes_one_hop(spec.transport)) {
     // A short message is there before news of the one before has come back; more of them on the way hide that.
     const int more = static_cast<int>(std::min<std::size_t>(short_slots, short_slots_bytes / message));
     return {std::min(message, largest_slot), std::max(spec.slots, more)};
   }
-  const std::size_t piece = std::min(message, spec.transport == Transport::host ? host_piece : relay_piece);
+  const std::size_t least = spec.transport == Transport::host ? host_piece : relay_piece;
+  const std::size_t piece = std::min(message, std::max(least, aligned((message + most_pieces - 1) / most_pieces)));
   return {piece, std::max(spec.slots, piece_count)};
 }
-
-constexpr std::size_t place_alignment = 256;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + place_alignment - 1) / place_alignment * place_alignment; }
 
 std::size_t bytes_of(const std::vector<Place>& places) {
   std::size_t bytes = 0;
