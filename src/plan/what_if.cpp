@@ -16,6 +16,7 @@ namespace {
 constexpr double most_scale = 64;
 constexpr int halvings = 7;
 constexpr int most_ranks_looked_at = 16;  // each look simulates two jobs on a scaled machine
+constexpr double least_gain = 0.995;      // of the step
 
 topology::Graph scaled(topology::Graph graph, double factor) {
   for (topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, topology::max_gb_per_s);
@@ -54,6 +55,21 @@ class WhatIf {
                          other.candidate.to_string(), 1e3 * other.step_seconds, 1e3 * best_.step_seconds);
     }
     return std::nullopt;
+  }
+
+  // "with comm.braid=ahead ...", where the first forward of a step has no other pass to be braided with.
+  std::optional<std::string> by_braids() {
+    Config ahead = with(config_, best_.candidate);
+    const ParallelConfig& parallel = ahead.parallel;
+    if (ahead.comm.braid || parallel.tensor == 1 || !no_ahead(ahead, parallel.pipeline).empty()) return std::nullopt;
+    ahead.comm.braid = Braid::ahead;
+    Placer placer(*site_.fabric);
+    const Evaluation other = evaluate(ahead, vocab_, ranks_, site_, placer);
+    if (other.step_seconds > least_gain * best_.step_seconds || !memory_problem(other, site_.machine).empty())
+      return std::nullopt;
+    return fmt::format("with comm.braid=ahead a step would take {:.1f} ms instead of {:.1f}, and hold {} more",
+                       1e3 * other.step_seconds, 1e3 * best_.step_seconds,
+                       format_bytes(other.most_bytes() - best_.most_bytes()));
   }
 
  private:
@@ -112,6 +128,7 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
   if (other != alternatives.end() && ranks <= most_ranks_looked_at)
     add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
+  if (ranks <= most_ranks_looked_at) add(WhatIf(config, vocab, ranks, site, best).by_braids());
   add(by_memory(site, best, too_large));
   add(by_loss(best));
   return sentences;

@@ -144,6 +144,23 @@ TEST(Planner, EveryLayoutIsAccountedFor) {
   EXPECT_TRUE(keys_left_to_planner(job.config).empty());
 }
 
+TEST(Planner, SaysWhatAForwardAheadWouldGain) {
+  topology::Fabric fabric = fixture("nvswitch8.xml");
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  const auto says = [&](std::vector<std::string> keys) {
+    for (const char* key : {"parallel.tensor=2", "parallel.data=1", "parallel.zero=0", "parallel.recompute=none"})
+      keys.emplace_back(key);
+    for (const std::string& sentence : plan_job(parse_config(small, keys), vocab, 2, site).what_if) {
+      if (sentence.starts_with("with comm.braid=ahead a step would take ")) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(says({"parallel.pipeline=1", "train.micro_batch=4"}));
+  EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.braid=passes"})) << "it was chosen";
+  EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.braid=ahead"}));
+  EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.overlap=false"})) << "nothing is hidden";
+}
+
 TEST(Planner, TheSameQuestionHasTheSameAnswer) {
   const Config config = parse_config(small);
   std::string first;
