@@ -23,19 +23,42 @@ void take_copy(const std::string& named, std::string& now, const fs::path& copy)
   if (!now.empty() && now == named && fs::exists(copy)) now = copy.string();
 }
 
+// `path` and the folders around it that are not there, the innermost first.
+std::vector<fs::path> missing_folders(fs::path path) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (; !path.empty() && !fs::exists(path, error) && !error; path = path.parent_path()) missing.push_back(path);
+  return missing;
+}
+
 }  // namespace
 
 fs::path create_run_directory(const RunConfig& run) {
   std::error_code error;
   fs::create_directories(run.dir, error);
   if (error) throw ConfigError({{"run.dir", run.dir, "cannot be created: " + error.message(), "", 0}});
-  for (int number = 1;; ++number) {
+  for (int number = 1, lost = 0;; ++number) {
     const fs::path path = fs::path(run.dir) / (number == 1 ? run.name : run.name + "-" + std::to_string(number));
     if (::mkdir(path.c_str(), 0700) == 0) return path;
+    if (errno == ENOENT && ++lost < 10) {  // another start that was refused has taken run.dir away, which it had made
+      fs::create_directories(run.dir, error);
+      --number;
+      continue;
+    }
     if (errno != EEXIST) {
       throw ConfigError({{"run.dir", path.string(), std::string("cannot be created: ") + std::strerror(errno), "", 0}});
     }
   }
+}
+
+UncertainRunDirectory::UncertainRunDirectory(const RunConfig& run)
+    : made_for_it_(missing_folders(run.dir)), path_(create_run_directory(run)) {}
+
+UncertainRunDirectory::~UncertainRunDirectory() {
+  if (kept_) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+  for (const fs::path& folder : made_for_it_) fs::remove(folder, ignored);  // only if nobody else has put something there
 }
 
 fs::path run_directory_of(const fs::path& path) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "core/config.h"
 
@@ -13,6 +14,24 @@ namespace plait::checkpoint {
 // Creates DIR/NAME, private to the user (0700). An existing one is never written over: the next free of NAME-2, NAME-3, ...
 // is taken instead.
 std::filesystem::path create_run_directory(const RunConfig& run);
+
+// Such a directory as long as it is not certain that there will be a run in it: gone with this, with all that it holds and with
+// the folders that were made for it, unless it was kept.
+class UncertainRunDirectory {
+ public:
+  explicit UncertainRunDirectory(const RunConfig& run);
+  UncertainRunDirectory(const UncertainRunDirectory&) = delete;
+  UncertainRunDirectory& operator=(const UncertainRunDirectory&) = delete;
+  ~UncertainRunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  std::vector<std::filesystem::path> made_for_it_;  // the innermost first
+  std::filesystem::path path_;
+  bool kept_ = false;
+};
 
 // The run directory that `path`, it or one of its checkpoints, belongs to.
 std::filesystem::path run_directory_of(const std::filesystem::path& path);

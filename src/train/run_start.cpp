@@ -59,9 +59,10 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
           .samples = samples_taken(reader)};
 }
 
-RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const Own& own) {
+RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const Own& own, RunOrigin& origin) {
   RunStart start;
-  start.run_dir = checkpoint::create_run_directory(config.run);
+  origin.uncertain = std::make_unique<checkpoint::UncertainRunDirectory>(config.run);
+  start.run_dir = origin.uncertain->path();
   own(start.run_dir);
   tokenizer.save(start.run_dir);
   checkpoint::keep_config(start.run_dir, config);
@@ -82,7 +83,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   InitialWeights weights = open_initial_weights(config);
   const bool optimizer = config.train.init_from.optimizer;
   const std::int64_t samples = optimizer ? samples_before(config, weights.checkpoint.directory, origin) : 0;
-  RunStart start = new_run(config, *weights.tokenizer, own);
+  RunStart start = new_run(config, *weights.tokenizer, own, origin);
   write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
   start.checkpoint = weights.checkpoint.directory;
   start.digest = weights.record.at("digest").get<std::string>();
@@ -132,7 +133,7 @@ RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meet
     const auto busy = meeting.busy();
     if (!resume.empty()) return resume_run(config, resume, own, origin);
     if (!config.train.init_from.path.empty()) return initialized_run(config, own, origin);
-    return new_run(config, *data::create_tokenizer(config), own);
+    return new_run(config, *data::create_tokenizer(config), own, origin);
   });
   if (meeting.rank() != 0) lock = checkpoint::RunLock::join(agreed.run_dir);
   return agreed;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
 #include "comm/fields.h"
 #include "comm/meeting.h"
@@ -37,12 +39,15 @@ struct RunOrigin {
   // RUN_DIR/init_from.json and in the state of every checkpoint (docs/checkpoints.md).
   nlohmann::ordered_json init_from;
   std::vector<std::string> notes;  // for the user
+  // Of a new run, until nothing stands against it any more.
+  std::unique_ptr<checkpoint::UncertainRunDirectory> uncertain;
 };
 
 // Collective, before anything is launched on devices. Rank 0 finds and verifies the checkpoint, or makes the new run's
 // directory with its configuration and tokenizer. What cannot be is found out before a directory is made: ConfigError, with
-// every difference between the configuration and the run that the weights are of, and the remedy. Leaves the rank's part of the
-// directory's lock in `lock`, and on rank 0 where the run comes from in `origin`.
+// every difference between the configuration and the run that the weights are of, and the remedy. What is found out later
+// takes the directory away with `origin`, on rank 0. Leaves the rank's part of the directory's lock in `lock`, and on rank 0
+// where the run comes from in `origin`.
 RunStart agree_on_start(const Config& config, const std::filesystem::path& resume, comm::Meeting& meeting,
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin);
 

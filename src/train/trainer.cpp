@@ -157,7 +157,7 @@ class Trainer {
         meeting_(rank.meeting("run", group_options(config_, rank.device).timeout)),
         stop_(signals, rank, meeting_.timeout()),
         start_(agree_on_start(config_, request.resume, meeting_, lock_, origin_)),
-        tokenizer_(data::load_tokenizer(start_.run_dir)),
+        tokenizer_(load_tokenizer()),
         session_(config_, tokenizer_->vocab(), rank),
         dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab, {start_.step, start_.samples})),
         learning_rate_(config_.train.optimizer, config_.train.steps),
@@ -180,6 +180,14 @@ class Trainer {
   const fs::path& run_dir() const { return start_.run_dir; }
 
  private:
+  // All ranks have read it before one can fail, which takes the directory of a new run away.
+  std::unique_ptr<data::Tokenizer> load_tokenizer() {
+    const auto busy = meeting_.busy();
+    std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(start_.run_dir);
+    meeting_.meet("tokenizer");
+    return tokenizer;
+  }
+
   bool take_steps() {
     runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.step >= config_.train.steps) {
@@ -342,6 +350,7 @@ class Trainer {
   // Nothing stands against this start any more: what an earlier one of the run recorded of later steps makes way.
   void take_over_run_directory() {
     if (!rank_.is_main) return;
+    if (origin_.uncertain) origin_.uncertain->keep();
     reporter_->begin_records(start_);
     write_text_file(start_.run_dir / "plan.json", plan_.dump(2) + "\n");
     if (!start_.resumed) return;

@@ -65,6 +65,23 @@ TEST_P(FileFaults, AFileThatMayNotGrowIsNamedAndTheCheckpointBeforeStays) {
   EXPECT_EQ(newest_checkpoint(), "step-00000004");
 }
 
+TEST_P(FileFaults, ARunThatIsRefusedLeavesNothing) {
+  const auto refused = [&](const std::string& set) {
+    const Outcome outcome = plait("", path("job.yaml") + " --set " + set);
+    EXPECT_EQ(outcome.status, 2) << set << outcome.errors;
+    EXPECT_FALSE(std::filesystem::exists(path("runs"))) << set;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refused("data.train=" + path("none")), HasSubstr("none: matches no file"));
+  EXPECT_THAT(refused("data.validation=" + path("none")), HasSubstr("none: matches no file"));
+  EXPECT_THAT(refused("data.sequence_length=1000000"), HasSubstr("must be at least data.sequence_length + 1 = 1000001"));
+  EXPECT_THAT(refused("data.tokenizer.file=" + path("none.json")), HasSubstr("none.json: cannot be opened"));
+  ASSERT_EQ(plait("", path("job.yaml")).status, 0);
+  EXPECT_EQ(plait("", path("job.yaml") + " --set data.train=" + path("none")).status, 2);
+  EXPECT_FALSE(std::filesystem::exists(path("runs/r-2")));
+  EXPECT_EQ(newest_checkpoint(), "step-00000002") << "that of the run before";
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, FileFaults, testing::Values("threads", "processes"),
                          [](const auto& mode) { return std::string(mode.param); });
 
