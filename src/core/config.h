@@ -29,7 +29,7 @@ struct RunConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("name", &RunConfig::name, k.not_empty(limits::file_name), "Name of the run; its directory is `run.dir/run.name`.");
+    k.key("name", &RunConfig::name, k.folder_name(limits::file_name), "Name of the run; its directory is `run.dir/run.name`.");
     k.key("dir", &RunConfig::dir, k.not_empty(limits::path), "Folder that holds the run directories.");
     k.key("seed", &RunConfig::seed, k.any("an integer from 0 to 2^64 - 1"),
           "Seed of everything random: initial weights, samples, generated text. Neither the number of ranks nor the layout "

@@ -130,6 +130,18 @@ struct Rules {
     return made;
   }
 
+  // Of the folder in run.dir.
+  static Rule folder_name(const Limit& bytes) {
+    const std::string words = fmt::format(
+        "one folder's name (run.dir says where it is): not empty, not . or .., without /, at most {} bytes", bytes.most);
+    Rule made = rule<std::string>(words, [=](const std::string& v) {
+      return !v.empty() && v != "." && v != ".." && std::ranges::none_of(v, [](char c) { return c == '/' || c == '\0'; }) &&
+             std::ssize(v) <= bytes.most;
+    });
+    made.reason = bytes.reason;
+    return made;
+  }
+
   static Rule rendezvous() {
     return rule<std::string>("a path, tcp, tcp://:PORT, tcp://HOST:PORT, or empty",
                              [](const std::string& v) { return !v.starts_with("tcp:") || tcp_place(v).has_value(); });

@@ -28,6 +28,18 @@ train: {steps: 10, global_batch: 8, micro_batch: 2}
 
 TEST(ConfigErrors, TheBaseOfTheseTestsIsValid) { EXPECT_TRUE(problems_of(valid).empty()); }
 
+TEST(ConfigErrors, TheNameOfARunIsThatOfOneFolder) {
+  for (const std::string name : {"''", ".", "..", "/", "a/b", "../x", "a/", "\"a\\0b\""}) {
+    const auto problems = problems_of(valid, {"run.name=" + name});
+    ASSERT_EQ(problems.size(), 1u) << name;
+    EXPECT_EQ(problems[0].path, "run.name") << name;
+    EXPECT_THAT(problems[0].rule, HasSubstr("must be one folder's name (run.dir says where it is)")) << name;
+  }
+  EXPECT_EQ(problems_of(valid, {"run.name=" + std::string(256, 'x')}).size(), 1u);
+  for (const std::string name : {"'...'", "..a", ".hidden", "a b", "a\\b"})
+    EXPECT_TRUE(problems_of(valid, {"run.name=" + name}).empty()) << name;
+}
+
 struct Case {
   std::vector<std::string> overrides;
   std::string path, value, rule, nearest;
@@ -101,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"log.trace_steps=[0]"}, "log.trace_steps", "[...]", "each 1 to 10^12", ""},
         Case{{"bounds.bubble=0.05"}, "bounds.bubble", "0.05", "must be none, or a percentage from 0% to 100%", ""},
         Case{{"bounds.exposed_dp=101%"}, "bounds.exposed_dp", "101%", "must be none, or a percentage from 0% to 100%", ""},
-        Case{{"run.name=''"}, "run.name", "", "must be not empty", ""}));
+        Case{{"run.name=''"}, "run.name", "", "must be one folder's name", ""}));
 
 INSTANTIATE_TEST_SUITE_P(NotSupportedYet, ConfigOverrideErrors,
                          testing::Values(Case{{"parallel.zero=3"},
@@ -264,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"run.name=" + std::string(300, 'x')},
              "run.name",
              std::string(57, 'x') + "...",
-             "must be not empty, at most 255 bytes",
+             "not empty, not . or .., without /, at most 255 bytes",
              ""},
         Case{{"comm.p2p=ipc"}, "comm.p2p", "ipc", "needs ranks that are processes, not launch.mode=auto", ""},
         Case{{"comm.backend=nccl", "launch.device=cpu"}, "comm.backend", "nccl", "must be auto or gloo", ""},
