@@ -597,7 +597,7 @@ Config parse_config(const std::string& yaml, const std::vector<std::string>& ove
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides, const ModelDirectoryReader& reader) {
-  return parse_config(read_text(path, most_config_bytes), overrides, path, reader);
+  return parse_config(read_input(path, most_config_bytes), overrides, path, reader);
 }
 
 }  // namespace plait

@@ -1,9 +1,11 @@
 #include "core/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -31,6 +33,11 @@ struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::p
   struct stat status{};
   if (::fstat(descriptor.get(), &status) != 0) fail("inspect", path, errno);
   return status;
+}
+
+[[noreturn]] void refuse_length(const std::filesystem::path& path, const std::string& bytes, std::uint64_t max_bytes) {
+  throw ConfigError(path.string() + ": " + bytes + " bytes, more than the " + std::to_string(max_bytes) +
+                    " such a file can have");
 }
 
 void write_all(const FileDescriptor& descriptor, const std::filesystem::path& path, std::string_view data) {
@@ -167,12 +174,40 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& p
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const File file = File::open_read(path);
   const std::uint64_t bytes = file.size();
-  if (bytes > max_bytes) {
-    throw ConfigError(path.string() + ": " + std::to_string(bytes) + " bytes, more than the " + std::to_string(max_bytes) +
-                      " such a file can have");
-  }
+  if (bytes > max_bytes) refuse_length(path, std::to_string(bytes), max_bytes);
   std::string text(bytes, '\0');
   file.read_at(0, text.data(), bytes);
+  return text;
+}
+
+std::string read_input(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  // As File::open(); a read that would wait then says so, which it does only where somebody writes.
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!descriptor) fail("open", path, errno);
+  const mode_t mode = status_of(descriptor, path).st_mode;
+  if (!S_ISFIFO(mode) && !S_ISCHR(mode)) return read_text(path, max_bytes);
+  constexpr std::size_t piece = 65536;
+  std::string text;
+  for (;;) {
+    const std::size_t before = text.size();
+    text.resize(before + piece);
+    const ssize_t count = ::read(descriptor.get(), text.data() + before, piece);
+    const int error = count < 0 ? errno : 0;
+    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (text.size() > max_bytes) refuse_length(path, "at least " + std::to_string(text.size()), max_bytes);
+    if (count == 0) break;
+    if (error == EAGAIN) {
+      struct pollfd readable{.fd = descriptor.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&readable, 1, -1) < 0 && errno != EINTR) fail("wait for", path, errno);
+    } else if (error != 0 && error != EINTR) {
+      fail("read", path, error);
+    }
+  }
+  if (text.empty() && S_ISFIFO(mode)) {
+    throw ConfigError("cannot read " + path.string() +
+                      ": a pipe that nothing writes to, or that was read to its end before; start what writes to it first, or "
+                      "give a file");
+  }
   return text;
 }
 

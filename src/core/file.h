@@ -57,6 +57,9 @@ void remove_file(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
+// The same of a path that the user gives and that is read once: to its end where it is a pipe or a character device, as
+// <(COMMAND) and /dev/stdin are. ConfigError for a pipe that nothing writes to, instead of waiting for somebody who does.
+std::string read_input(const std::filesystem::path& path, std::uint64_t max_bytes);
 // Writes `text` to `path` in one piece (temporary file, rename), mode 0600.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 

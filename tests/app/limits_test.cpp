@@ -56,8 +56,10 @@ TEST_F(Limits, HugeNumbersAreRefusedBeforeAnythingIsMadeOfThem) {
     EXPECT_THAT(refused("train " + path("job.yaml") + " --set " + set), HasSubstr(words));
   }
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
-  for (const std::string& file : {std::string("/dev/zero"), path("fifo"), folder_.path()})
-    EXPECT_THAT(refused("train " + file), AllOf(HasSubstr(file), HasSubstr("not a regular file")));
+  const std::pair<std::string, const char*> files[] = {{"/dev/zero", "more than the 1048576 such a file can have"},
+                                                       {path("fifo"), "a pipe that nothing writes to"},
+                                                       {folder_.path(), "not a regular file"}};
+  for (const auto& [file, words] : files) EXPECT_THAT(refused("train " + file), AllOf(HasSubstr(file), HasSubstr(words)));
 }
 
 TEST_F(Limits, AModelLargerThanTheMachineIsRefusedByEachRank) {

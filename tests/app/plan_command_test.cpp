@@ -43,6 +43,17 @@ class PlanCommand : public ProgramTest {
   }
 };
 
+TEST_F(PlanCommand, AConfigurationMayComeByAPipe) {
+  const auto piped = [&](const std::string& arguments) {
+    const Outcome outcome = run(folder.path(), "cat " + path("job.yaml") + " | " + test_paths::plait + " " + arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.output;
+  };
+  EXPECT_EQ(piped("plan /dev/stdin --json"), plait("plan @/job.yaml --json").output);
+  piped("train /dev/stdin --set train.micro_batch=1 --set launch.mode=processes");  // ranks do not read it again
+  EXPECT_EQ(written("plan.json").count("choice"), 1U);
+}
+
 TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
   const nlohmann::json plan = json("plan @/job.yaml --gpus 8 --device h200 --json");
   EXPECT_EQ(plan["placement"].size(), 8U);

@@ -1,10 +1,13 @@
-// Files that the user names for output.
+// Files that the user names.
 #include "core/file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -66,6 +69,31 @@ TEST_F(OutputFile, ThatCannotBeReplacedIsAnError) {
   fs::create_symlink("circle", at("circle"));
   EXPECT_THAT(error_of<ConfigError>([&] { write_output(at("circle"), "text"); }), HasSubstr("follow the links of"));
   EXPECT_THAT(error_of<ConfigError>([&] { write_output(folder_.path(), "text"); }), HasSubstr("Is a directory"));
+}
+
+using InputFile = OutputFile;
+
+TEST_F(InputFile, MayBeAPipeWhichIsReadToItsEnd) {
+  const std::string much(200'000, 'x');
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const FileDescriptor to_read(ends[0]);
+  {
+    const std::jthread writer([&, to_write = FileDescriptor(ends[1])] {
+      for (std::size_t n = 0; n < much.size(); n += 50'000) {
+        EXPECT_EQ(::write(to_write.get(), much.data() + n, 50'000), 50'000);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the reader has all there is, and waits
+      }
+    });
+    EXPECT_EQ(read_input("/dev/fd/" + std::to_string(to_read.get()), much.size()), much);
+  }
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  std::ofstream(at("file")) << "text";
+  EXPECT_EQ(read_input(at("file"), 4), "text");
+  EXPECT_EQ(read_input("/dev/null", 4), "");
+  EXPECT_THAT(error_of<ConfigError>([] { read_input("/dev/zero", 4); }), HasSubstr("more than the 4 such a file can have"));
+  EXPECT_THAT(error_of<ConfigError>([&] { read_input(at("pipe"), 4); }), HasSubstr("a pipe that nothing writes to"));
+  EXPECT_THAT(error_of<ConfigError>([&] { read_input(folder_.path(), 4); }), HasSubstr("not a regular file"));
 }
 
 }  // namespace
