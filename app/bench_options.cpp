@@ -23,7 +23,7 @@ void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeo
       ->capture_default_str();
   command.add_option("--timeout", timeout_s, "Seconds that one measurement may take before it is an error")
       ->capture_default_str()
-      ->check(above_zero());
+      ->check(number_in(0.01, 1e6));
 }
 
 void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {

@@ -22,7 +22,7 @@ void add_sample_command(CLI::App& app, int& status) {
       ->check(whole_number(request->tokens, 1));
   command->add_option("--temperature", request->temperature, "0: always the likeliest token")
       ->capture_default_str()
-      ->check(not_negative());
+      ->check(number_in(0, 1e6));
   command->add_option("--top-k", request->top_k, "Draw from the k likeliest tokens; 0: from all")
       ->capture_default_str()
       ->check(whole_number(request->top_k, 0));

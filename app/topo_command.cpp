@@ -135,7 +135,7 @@ void add_topo_command(CLI::App& app, int& status) {
                    "With --replicate: bandwidth of each NIC; default: what the host says")
       ->type_name("GB/s")
       ->needs(replicate_option)
-      ->check(above_zero());
+      ->check(number_in(1e-6, max_gb_per_s));
   command->add_flag("--json", o->json, "One JSON document on stdout, which --from reads again");
   command->callback([o, &status] {
     Topology topology = read(*o);

@@ -122,22 +122,14 @@ std::string help_hint(const std::string& path) {
 
 }  // namespace
 
-CLI::Validator above_zero() {
-  return {[](const std::string& text) {
+CLI::Validator number_in(double least, double most) {
+  return {[least, most](const std::string& text) {
             double value = 0;
             const bool is_number = CLI::detail::lexical_cast(text, value);
-            return is_number && value > 0 ? std::string() : "must be above 0, not " + text;
+            if (is_number && value >= least && value <= most) return std::string();
+            return fmt::format("must be a number from {} to {}, not {}", least, most, text);
           },
-          "above 0"};
-}
-
-CLI::Validator not_negative() {
-  return {[](const std::string& text) {
-            double value = 0;
-            const bool is_number = CLI::detail::lexical_cast(text, value);
-            return is_number && value >= 0 ? std::string() : "must be 0 or more, not " + text;
-          },
-          "0 or more"};
+          "number"};
 }
 
 CLI::Validator whole_number_in(std::int64_t least, std::uint64_t most) {

@@ -15,9 +15,8 @@ namespace plait {
 // Lays help out for the width of stdout's terminal.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// Of an option's value: a number with a fraction.
-CLI::Validator above_zero();
-CLI::Validator not_negative();
+// Of an option's value: a number with a fraction, finite and within bounds.
+CLI::Validator number_in(double least, double most);
 
 // The same of a whole number, which `value` is to hold: at least `least`. CLI11 alone makes another number of what is beyond
 // the type, and reads 010 as 8.

@@ -144,6 +144,18 @@ TEST_F(Usage, WholeNumbersAreHeldAgainstTheirRange) {
   EXPECT_THAT(refused("topo --replicate 99999999999"), HasSubstr("--replicate: must be a whole number from 1 to "));
 }
 
+TEST_F(Usage, NumbersAreHeldAgainstTheirRange) {
+  const std::pair<const char*, const char*> options[] = {{"topo --replicate 2 --network-gb-per-s", "1e-06 to 1000000"},
+                                                         {"sample x --prompt a --temperature", "0 to 1000000"},
+                                                         {"bench ring --timeout", "0.01 to 1000000"}};
+  for (const auto& [option, range] : options) {
+    const std::string name = std::string(option).substr(std::string(option).find_last_of(' ') + 1);
+    for (const char* value : {"1e300", "1e999", "1000001", "inf", "nan", "-1", "-1e-9", "x"})
+      EXPECT_THAT(refused(std::string(option) + "=" + value),
+                  HasSubstr(name + ": must be a number from " + range + ", not " + value));
+  }
+}
+
 TEST_F(Usage, EveryErrorSaysWhoSpeaks) {
   for (const char* arguments : {"trian", "train --restart", "train a b", "plan --gpus 0 x", "data pack", "train",
                                 "topo --from /nowhere", "help nothing", "bench step"})
