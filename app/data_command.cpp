@@ -59,7 +59,7 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const TokenizerArguments& argumen
   if (load_model) return data::load_sentencepiece(arguments.model);
   std::vector<std::filesystem::path> texts;
   for (const data::MatchedFile& file : data::match_files(globs, "GLOB")) texts.push_back(file.path);
-  return data::train_sentencepiece(texts, arguments.vocab);
+  return data::train_sentencepiece(texts, arguments.vocab, "--vocab");
 }
 
 void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {

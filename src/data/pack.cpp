@@ -26,16 +26,20 @@ constexpr std::size_t packed_piece_bytes = 4 * 1024 * 1024;  // encoded at a tim
 // Cuts a stream of documents into shards.
 class ShardSequence {
  public:
-  ShardSequence(fs::path out, std::int64_t shard_tokens, std::int64_t vocab)
-      : out_(std::move(out)), shard_tokens_(shard_tokens), vocab_(vocab) {}
+  // `made`: whether `out` was made for them.
+  ShardSequence(fs::path out, bool made, std::int64_t shard_tokens, std::int64_t vocab)
+      : out_(std::move(out)), made_(made), shard_tokens_(shard_tokens), vocab_(vocab) {}
   ShardSequence(const ShardSequence&) = delete;
   ShardSequence& operator=(const ShardSequence&) = delete;
   ~ShardSequence() {
+    if (complete_) return;
+    shard_.reset();
     std::error_code ignored;
-    for (const fs::path& shard : complete_ ? std::vector<fs::path>() : shards_) {
+    for (const fs::path& shard : shards_) {
       fs::remove(shard, ignored);
       fs::remove(document_index_path(shard), ignored);
     }
+    if (made_) fs::remove(out_, ignored);
   }
 
   void append(const EncodedDocuments& documents) {
@@ -73,6 +77,7 @@ class ShardSequence {
   }
 
   const fs::path out_;
+  const bool made_;
   const std::int64_t shard_tokens_, vocab_;
   std::optional<TokenShardWriter> shard_;
   DocumentMarks marks_;  // of that shard
@@ -171,9 +176,10 @@ std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer
   return bytes;
 }
 
-void prepare_directory(const fs::path& out) {
+// Whether it was made.
+bool prepare_directory(const fs::path& out) {
   std::error_code error;
-  fs::create_directories(out, error);
+  const bool made = fs::create_directories(out, error);
   if (error) throw ConfigError({{out.string(), "", "cannot be created: " + error.message(), "", 0}});
   for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
     if (entry.path().extension() != ".bin") continue;
@@ -182,6 +188,7 @@ void prepare_directory(const fs::path& out) {
                                     entry.path().filename().string()),
                         "", 0}});
   }
+  return made;
 }
 
 }  // namespace
@@ -195,10 +202,8 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   const DocumentEncoder encoder(options.data, tokenizer, options.add_special_tokens);
   const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
   const std::uint64_t bytes = check_files(files, tokenizer);
-  prepare_directory(options.out);
-  tokenizer.save(options.out);
   PackResult result;
-  ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
+  ShardSequence shards(options.out, prepare_directory(options.out), options.shard_tokens, tokenizer.vocab());
   OrderedEncoding encoding(options.threads, [&](const EncodedDocuments& documents) { shards.append(documents); });
   std::uint64_t bytes_before = 0;
   for (const MatchedFile& file : files) {
@@ -213,6 +218,7 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   }
   encoding.finish();
   if (shards.tokens() == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+  tokenizer.save(options.out);  // only now, as nothing stays of text that turns out to be wrong
   shards.finish();
   result.documents = shards.documents();
   result.tokens = shards.tokens();

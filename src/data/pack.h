@@ -31,7 +31,7 @@ struct PackResult {
 // Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter), each
 // with its index of documents and masked tokens beside it (data/document_index.h). The shards are the same with any number of
 // threads. Writes the tokenizer beside them. Every shard appears under its name only when complete; where a file turns out to
-// be wrong, those that were written are removed. Memory does not grow with the files, but for 8 bytes a document of a shard and
+// be wrong, nothing that was written stays. Memory does not grow with the files, but for 8 bytes a document of a shard and
 // 16 a run of masked tokens.
 PackResult pack(const PackOptions& options, const Tokenizer& tokenizer);
 

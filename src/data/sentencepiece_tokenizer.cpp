@@ -233,7 +233,8 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model
   return std::make_unique<SentencePieceTokenizer>(model_text(model), model.string());
 }
 
-std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab) {
+std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab,
+                                               const std::string& key) {
   std::vector<DataFile> texts;
   std::vector<ConfigProblem> problems;
   std::uint64_t bytes = 0;
@@ -280,8 +281,12 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
     // "./src/trainer_interface.cc(660) [condition] What is wrong.": the user's part is what follows the condition.
     std::string_view why = status.message();
     if (const auto end = why.find("] "); end != std::string_view::npos) why.remove_prefix(end + 2);
-    throw ConfigError({{"data.sentencepiece.vocab", std::to_string(vocab),
-                        fmt::format("SentencePiece cannot train a model of that size on this text: {}", why), "", 0}});
+    // ". Increase vocab_size or decrease ...", by an option that there is not.
+    const auto advice = why.find(". Increase vocab_size");
+    throw ConfigError({{key, std::to_string(vocab),
+                        fmt::format("SentencePiece cannot train a model of that size on this text: {}{}", why.substr(0, advice),
+                                    advice == std::string_view::npos ? "" : "; take at least the second number"),
+                        "", 0}});
   }
   return std::make_unique<SentencePieceTokenizer>(std::move(model), "the model trained on data.train");
 }

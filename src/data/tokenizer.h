@@ -80,7 +80,9 @@ std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file);
 
 // Trains a unigram model (Kudo 2018) with byte fallback, so that decode(encode(text)) == text. Single-threaded and without
 // random choices: the same files give the same model. Of more than 64 MiB of text, every n-th line is used.
-std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab);
+// `key`: what the user gave `vocab` as, for messages.
+std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab,
+                                               const std::string& key = "data.sentencepiece.vocab");
 
 // The tokenizer a configuration asks for. Trains where it says so, which takes a while: one rank (or the launcher) calls
 // this once and saves the result to the run directory, the others and every resume call load_tokenizer.

@@ -55,6 +55,13 @@ TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
   const std::string megatron = folder.write("m.bin", "text?");
   folder.write("m.idx", std::string("MMIDIDX\0\0", 9));
   EXPECT_THAT(refusal(out + megatron), testing::HasSubstr(megatron + ": is a token shard already"));
+  const std::string bad = folder.write("b.jsonl", "{\"text\": \"abc\"}\n{\"text\": 5}\n");
+  EXPECT_THAT(refusal(out + "--shard-tokens 100 " + text + " " + bad),
+              testing::HasSubstr("b.jsonl:2: 'text' must be a string"));
+  const std::string few = refusal(out + "--tokenizer sentencepiece --vocab 5 " + text);
+  EXPECT_THAT(few, testing::HasSubstr("--vocab=5: SentencePiece cannot train a model of that size on this text"));
+  EXPECT_THAT(few, testing::HasSubstr("take at least the second number"));
+  EXPECT_THAT(few, testing::Not(testing::HasSubstr("--character_coverage")));
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
