@@ -15,7 +15,6 @@
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
-#include "core/units.h"
 #include "launch/calibration_cache.h"
 #include "train/trained_model.h"
 #include "usage.h"
@@ -68,11 +67,11 @@ void print(const plan::Calibration& c) {
   for (const plan::MessageMeasurement& m : c.messages) add("messages by " + m.transport, "2", m.curve);
   if (!c.collectives.empty() || !c.messages.empty()) fmt::print("{}", transfers.text(terminal_width(stdout)));
   for (const plan::CommunicatorMeasurement& m : c.communicators) {
-    fmt::print("communicator   among {:>3} ranks: {} of a GPU\n", m.ranks, format_gib(m.bytes, 2));
+    fmt::print("communicator   among {:>3} ranks: {} of a GPU\n", m.ranks, format_bytes(m.bytes, 2));
   }
   if (c.context_bytes)
-    fmt::print("libraries    {} of a GPU, {:.2f} more with communicators\n", format_gib(*c.context_bytes, 2),
-               c.collectives_bytes.value_or(0) / gib);
+    fmt::print("libraries    {} of a GPU, {} more with communicators\n", format_bytes(*c.context_bytes, 2),
+               format_bytes(c.collectives_bytes.value_or(0), 2));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Config configuration(const StepOptions& o) {
 }
 
 // In units that show something of small models too.
-std::string memory_text(double bytes) { return bytes < 0x1p30 ? format_bytes(bytes) : format_gib(bytes, 2); }
+std::string memory_text(double bytes) { return format_bytes(bytes, 2); }
 std::string tflops_text(double tflops) { return fmt::format("{:.{}f} TFLOP/s", tflops, tflops < 1 ? 4 : 1); }
 
 void print(const nlohmann::ordered_json& r) {

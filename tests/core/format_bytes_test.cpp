@@ -18,6 +18,8 @@ TEST(FormatBytes, TakesTheLargestUnitThatIsNotTooLarge) {
   EXPECT_EQ(format_bytes(gib), "1.0 GiB");
   EXPECT_EQ(format_bytes(13'314 * mib), "13.0 GiB");
   EXPECT_EQ(format_bytes(5000 * gib), "5000.0 GiB");
+  EXPECT_EQ(format_bytes(12.34 * gib, 2), "12.34 GiB");
+  EXPECT_EQ(format_bytes(512 * mib, 2), "512.0 MiB");
 }
 
 TEST(FormatBytes, GibWithAsManyDecimalsAsAskedFor) {

@@ -11,7 +11,6 @@
 #include "core/statistics.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
-#include "core/units.h"
 #include "plan/report.h"
 
 namespace plait::train {
@@ -115,7 +114,7 @@ std::string accuracy_line(const Accuracy& a) {
     const double predicted = *std::max_element(a.predicted.peak_bytes.begin(), a.predicted.peak_bytes.end());
     const double measured = *std::max_element(a.measured.peak_bytes.begin(), a.measured.peak_bytes.end());
     if (measured > 0)
-      text += fmt::format(", memory {:.2f} and {} ({:+.1f} %)", predicted / gib, format_gib(measured, 2),
+      text += fmt::format(", memory {} and {} ({:+.1f} %)", format_bytes(predicted, 2), format_bytes(measured, 2),
                           100 * a.worst_memory_error());
   }
   return text + "; predicted from " + a.machine;
