@@ -13,6 +13,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/message.h"
+#include "core/schedule_table.h"
 #include "core/task_progress.h"
 #include "launch/agreement.h"
 #include "launch/job_planning.h"
@@ -42,6 +43,19 @@ std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view
   return value;
 }
 
+// What is evaluated is passed on one micro-batch at a time. Which schedule does that changes nothing in what comes out.
+void require_any_number(const ParallelConfig& parallel) {
+  const auto kind = parallel.schedule;
+  if (parallel.pipeline <= 1 || !kind || !schedule_row(*kind).in_rounds) return;
+  throw ConfigError(
+      {{"parallel.schedule", schedule_name(parallel),
+        fmt::format("passes on a multiple of parallel.pipeline={} micro-batches, but plait eval does one at a time: "
+                    "leave schedule and virtual_stages out of --layout, or take schedule=1f1b virtual_stages=1; the "
+                    "result is the same",
+                    parallel.pipeline),
+        "", 0}});
+}
+
 Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   const Config trained = train::trained_config(run);
   std::vector<std::string> overrides = verify::serial_overrides();
@@ -64,7 +78,21 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   overrides.insert(overrides.end(), o.set.begin(), o.set.end());
   const std::int64_t batch = last_of(overrides, "train.micro_batch", 1) * last_of(overrides, "parallel.data", 1);
   overrides.push_back("train.global_batch=" + std::to_string(batch));
-  return train::trained_config(run, overrides);
+  try {
+    Config config = train::trained_config(run, overrides);
+    require_any_number(config.parallel);
+    return config;
+  } catch (const ConfigError& error) {
+    // Of a file's number of micro-batches it says to change train.global_batch.
+    std::vector<ConfigProblem> problems = error.problems();
+    for (ConfigProblem& problem : problems) {
+      if (problem.path == "parallel.schedule" && problem.value.starts_with("{file:"))
+        problem.rule +=
+            "; but plait eval does one micro-batch at a time: leave the file out of --layout, the result is the same";
+    }
+    if (problems.empty()) throw;
+    throw ConfigError(std::move(problems));
+  }
 }
 
 void print(const train::DataSetLoss& loss) {

@@ -198,6 +198,16 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
   tokens_file(std::vector<std::int32_t>(17, 1), 17);
   EXPECT_THAT(refused(request), HasSubstr("model.max_sequence"));
   EXPECT_THAT(refused("eval @/runs/r --layout data=auto"), HasSubstr("parallel.data=auto: must be a number"));
+  for (const std::string given : {"--layout 'pipeline=2 schedule=interleaved'",
+                                  "--layout pipeline=2 --set parallel.schedule=interleaved --set train.global_batch=8"}) {
+    const std::string said = refused("eval @/runs/r " + given);
+    EXPECT_THAT(said, HasSubstr("parallel.schedule=interleaved: passes on a multiple of parallel.pipeline=2 micro-batches"));
+    EXPECT_THAT(said, HasSubstr("take schedule=1f1b virtual_stages=1"));
+  }
+  write("two.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  EXPECT_THAT(refused("eval @/runs/r --layout 'pipeline=2 schedule.file=@/two.csv'"),
+              HasSubstr("plait eval does one micro-batch at a time: leave the file out of --layout"));
+  EXPECT_EQ(plait("eval @/runs/r --layout 'pipeline=2 schedule=1f1b virtual_stages=1'").status, 0);
   EXPECT_THAT(refused("eval @/runs/r --data @/nothing.txt"), HasSubstr("nothing.txt"));
   EXPECT_THAT(refused("eval @/runs/none"), HasSubstr("none"));
   EXPECT_EQ(plait("eval @/runs/r --tokens @/tokens.safetensors").status, 2);
