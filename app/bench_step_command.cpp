@@ -45,7 +45,6 @@ Config configuration(const StepOptions& o) {
 }
 
 // In units that show something of small models too.
-std::string memory_text(double bytes) { return format_bytes(bytes, 2); }
 std::string tflops_text(double tflops) { return fmt::format("{:.{}f} TFLOP/s", tflops, tflops < 1 ? 4 : 1); }
 
 void print(const nlohmann::ordered_json& r) {
@@ -67,8 +66,8 @@ void print(const nlohmann::ordered_json& r) {
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
   if (r.contains("launch")) print_folded("  launch        " + r["launch"].get<std::string>());
   const double on_device = r["memory"]["device_bytes"].get<double>();  // 0: of CPUs nobody says
-  fmt::print("  memory        {} planned{}\n", memory_text(r["memory"]["planned_bytes"].get<double>()),
-             on_device > 0 ? ", " + memory_text(on_device) + " on the device" : "");
+  fmt::print("  memory        {} planned{}\n", format_bytes(r["memory"]["planned_bytes"].get<double>(), 2),
+             on_device > 0 ? ", " + format_bytes(on_device, 2) + " on the device" : "");
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
   fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}",
              train::indented(train::ledger_table(ledgers).text(width - 4)));

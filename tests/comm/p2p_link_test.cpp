@@ -85,7 +85,8 @@ TEST(P2pLink, BothEndsMaySendALongMessageBeforeTheyReceive) {
                                   .transport = Transport::host,
                                   .message_bytes = bytes,
                                   .device = device,
-                                  .peer_device = {DeviceKind::host, 1 - rank}};
+                                  .peer_device = {DeviceKind::host, 1 - rank},
+                                  .bridge = {}};
       return std::make_unique<p2p::Mailbox>(end, make_mailbox_memory(end, spec, exchange), release.ref(), false);
     };
     const auto first = mailbox(0), second = mailbox(1);

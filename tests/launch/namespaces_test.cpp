@@ -112,7 +112,8 @@ class Namespaces : public testing::Test {
   std::vector<double> losses(const std::string& name) const {
     std::istringstream lines(contents(folder_.path() + "/runs/" + name + "/metrics.jsonl"));
     std::vector<double> values;
-    for (std::string line; std::getline(lines, line);) {
+    // What is being written ends without a newline.
+    for (std::string line; std::getline(lines, line) && !lines.eof();) {
       const auto json = nlohmann::json::parse(line);
       if (json.contains("loss")) values.push_back(json["loss"]);
     }
