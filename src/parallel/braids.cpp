@@ -111,19 +111,19 @@ void braid(Schedule& schedule) {
 
 void begin_ahead(Schedule& schedule) {
   require(schedule.ranks() == 1 && schedule.times.empty(), "begin_ahead: a schedule of one rank, which has no messages");
-  std::vector<Pass> forwards, others, passes;
+  std::vector<Pass> passes;
   const std::vector<Pass>& before = schedule.passes.front();
-  for (const Pass& pass : before) (pass.kind == PassKind::forward ? forwards : others).push_back(pass);
-  std::size_t next_forward = 0, next_other = 0;
+  auto next_forward = before.begin();  // of those that have not been taken
   const auto add_forward = [&] {
-    if (next_forward < forwards.size()) passes.push_back(forwards[next_forward++]);
+    next_forward = std::find_if(next_forward, before.end(), [](const Pass& p) { return p.kind == PassKind::forward; });
+    if (next_forward != before.end()) passes.push_back(*next_forward++);
   };
   add_forward();
   for (const Pass& pass : before) {
     if (pass.kind == PassKind::forward) {
       add_forward();
     } else {
-      passes.push_back(others[next_other++]);
+      passes.push_back(pass);
     }
   }
   schedule.passes.front() = std::move(passes);

@@ -126,9 +126,11 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
   // Of the other layouts the next best, if more than one step in a search is affordable.
   const auto other = std::find_if(alternatives.begin(), alternatives.end(),
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
-  if (other != alternatives.end() && ranks <= most_ranks_looked_at)
-    add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
-  if (ranks <= most_ranks_looked_at) add(WhatIf(config, vocab, ranks, site, best).by_braids());
+  if (ranks <= most_ranks_looked_at) {
+    WhatIf what_if(config, vocab, ranks, site, best);
+    if (other != alternatives.end()) add(what_if.by_links(*other));
+    add(what_if.by_braids());
+  }
   add(by_memory(site, best, too_large));
   add(by_loss(best));
   return sentences;

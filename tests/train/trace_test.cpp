@@ -166,12 +166,16 @@ TEST_F(TraceTest, IsNotWrittenWhereNoStepIsToBeTraced) {
   EXPECT_FALSE(fs::exists(directory_ / "run" / "trace.json"));
 }
 
-TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
+parallel::RankPlan small_plan() {
   Config config;
   config.model.layers = 1, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
   config.data.sequence_length = 8;
   config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
-  const parallel::RankPlan plan = parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+  return parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+}
+
+TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
+  const parallel::RankPlan plan = small_plan();
   parallel::TracedStep step;
   const auto now = std::chrono::steady_clock::now();
   step.trace.origin = now;
@@ -196,11 +200,7 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
 }
 
 TEST(TraceEvents, ShowAKernelFromWhenTheOneBeforeItHasEnded) {
-  Config config;
-  config.model.layers = 1, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
-  config.data.sequence_length = 8;
-  config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
-  const parallel::RankPlan plan = parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+  const parallel::RankPlan plan = small_plan();
   parallel::TracedStep step;
   const auto origin = std::chrono::steady_clock::now();
   step.trace.origin = origin;
