@@ -254,20 +254,31 @@ void Interpreter::synchronize_aborted() noexcept {
 std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
   require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
   const std::size_t count = plan_.train.instructions.size();
-  struct Times final : IssueObserver {
-    std::vector<std::pair<Event, Event>> events;
-    void started(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
+  struct Ends final : IssueObserver {
+    std::vector<Event> events;
     bool observes_end(int) const override { return true; }
-    void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].second); }
-  } times;
-  for (std::size_t n = 0; n < count; ++n) {
-    times.events.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
-  }
+    void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)]); }
+  } ends;
+  for (std::size_t n = 0; n < count; ++n) ends.events.emplace_back(memory_.device(), EventTiming::on);
+  // Beside the stream, as the ends are: all of them are late alike.
+  Event begun(memory_.device()), origin(memory_.device(), EventTiming::on);
+  compute_stream().record(begun);
+  compute_stream().aside(begun).record(origin);
   next_slot().memory->update = ops::update_coefficients(settings);
-  execute(train_, {batches, &next_slot().memory->update}, times);
+  execute(train_, {batches, &next_slot().memory->update}, ends);
   synchronize();
-  std::vector<float> milliseconds;
-  for (const auto& [begin, end] : times.events) milliseconds.push_back(elapsed_ms(begin, end));
+  std::vector<float> end_ms, milliseconds;
+  std::vector<float> stream_ms(plan_.train.streams.size(), 0);  // the end of the latest on each
+  for (std::size_t n = 0; n < count; ++n) {
+    const parallel::Instruction& i = plan_.train.instructions[n];
+    float& latest = stream_ms[static_cast<std::size_t>(i.stream)];
+    float begin = latest;
+    for (const int awaited : i.waits) {
+      if (awaited < static_cast<int>(n)) begin = std::max(begin, end_ms[static_cast<std::size_t>(awaited)]);
+    }
+    end_ms.push_back(latest = elapsed_ms(origin, ends.events[n]));
+    milliseconds.push_back(std::max(0.0f, latest - begin));
+  }
   return milliseconds;
 }
 

@@ -114,8 +114,9 @@ class Interpreter {
   // The oldest step's result; blocks until that step has run.
   StepResult synchronize_result();
 
-  // One more step with every instruction timed by itself: milliseconds by index into plan().train, waits included. Blocks;
-  // expects no pending results.
+  // One more step with every instruction timed: milliseconds by index into plan().train, from when the one before it on its
+  // stream and all that it waits for on others had ended to its own end. Nothing stands between its kernels and those of the
+  // next that is not there in training. Blocks; expects no pending results.
   std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
 
   // The loss of `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
