@@ -49,6 +49,8 @@ constexpr std::array gradient_members = {
     Member<SegmentGradients>{"scales", &SegmentGradients::scales},
     Member<SegmentGradients>{"first_operand", &SegmentGradients::first_operand},
     Member<SegmentGradients>{"last_operand", &SegmentGradients::last_operand},
+    Member<SegmentGradients>{"first_sums", &SegmentGradients::first_sums},
+    Member<SegmentGradients>{"last_sums", &SegmentGradients::last_sums},
 };
 
 template <typename Struct, typename Members>
@@ -183,6 +185,11 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
   if (sizes.fp8 && has_norm(kind)) {
     const std::int64_t columns = kind == SegmentKind::mlp ? s.up_dim() : s.qkv_dim();
     add_operands(specs, rows, s.hidden, Keep::saved, columns, Keep::saved);
+    const auto add_sums = [&](const char* name, std::int64_t of) {
+      specs.push_back({name, {of}, statistics_type(compute), Keep::saved, Split::none, TensorRole::workspace});
+    };
+    if (s.bias) add_sums("first_sums", s.hidden);
+    if (kind == SegmentKind::mlp ? s.bias : s.qkv_bias) add_sums("last_sums", columns);
   }
   return specs;
 }

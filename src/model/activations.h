@@ -133,6 +133,9 @@ struct SegmentGradients {
   // stash, with FP8: as those of SegmentActivations, of `output` (first) and of qkv or up (last)
   View scales;
   View first_operand, last_operand;
+  // stash, with FP8: their sums over rows, what this micro-batch adds to the gradients of the biases behind them; [hidden], and
+  // [qkv_dim] or [up_dim], where there are such biases
+  View first_sums, last_sums;
 };
 // Of segment `segment`: the head has no output, the embedding nothing else.
 std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment);

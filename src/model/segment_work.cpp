@@ -11,8 +11,6 @@ namespace {
 // by adding up gradients of queries, as measured of cuDNN on H200 with heads of 64 and 128 (docs/performance.md).
 constexpr double backward_scores = 5;
 
-constexpr int kernels_of_a_scale = 3;  // of ops::find_scale
-
 struct Sizes {
   explicit Sizes(const SegmentSizes& s)
       : shape(s.shape.local(s.split.size)),
@@ -45,7 +43,7 @@ struct Sizes {
   }
   PassWork operand(double columns, int forms) const {
     PassWork work = scaled_operand(columns, forms);
-    if (fp8) work += {.memory_bytes = traffic(rows, columns, 1), .kernels = kernels_of_a_scale};
+    if (fp8) work += {.memory_bytes = traffic(rows, columns, 1), .kernels = 1};
     return work;
   }
   // Reads and writes of `tensors` tensors of `columns` columns.
@@ -80,19 +78,24 @@ SegmentWork head_work(const Sizes& s) {
 
 // What attention and MLP have alike: a norm, a column-parallel product after it, a row-parallel one back into the residual
 // stream. `in` and `out`: columns that these have on this rank. `forms`: of FP8 operands in forward, of which the transposed
-// one is for the weight part, unless backward computes the operand again.
+// one is for the weight part, unless backward computes the operand again. `scaled`: what is of `out` columns in forward and of
+// `in` columns in backward comes with its scale.
 struct OperandForms {
   int first = 2, last = 2;
 };
-SegmentWork half_work(const Sizes& s, double in, double out, OperandForms forms) {
+SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, OperandForms forms, bool scaled) {
   const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
   SegmentWork work;
   const double bytes = s.product_bytes(s.hidden, in) + s.product_bytes(out, s.hidden);
   for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
     *pass = {.matrix_flops = products, .fp8_flops = s.fp8 ? products : 0, .matrix_bytes = bytes, .matrix_products = 2};
   work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, in) + s.gradient_bytes(out, s.hidden);
-  // Sums of the biases' gradients.
-  if (s.shape.bias) work.backward_weight += {.memory_bytes = s.traffic(s.rows, s.hidden + in, 1), .kernels = 2};
+  // Sums of the biases' gradients; with FP8 operands they are found while these are rounded.
+  for (const auto& [is_there, columns] : {std::pair(s.shape.bias, s.hidden), std::pair(has_in_bias, in)}) {
+    if (!is_there) continue;
+    work.backward_weight += {.memory_bytes = s.fp8 ? 0 : s.traffic(s.rows, columns, 1), .kernels = 1};
+    work.backward_input.kernels += s.fp8 ? 1 : 0;
+  }
   const auto last = [&](double from, double to, int of_operand) {
     PassWork part = s.scaled_operand(from, of_operand);
     part += PassWork{.matrix_flops = s.product(from, to),
@@ -104,17 +107,17 @@ SegmentWork half_work(const Sizes& s, double in, double out, OperandForms forms)
   work.forward_last = last(out, s.hidden, forms.last);
   work.input_last = last(in, s.hidden, 2);
   work.forward += s.operand(s.hidden, forms.first);
-  work.forward += s.operand(out, forms.last);
+  work.forward += scaled ? s.scaled_operand(out, forms.last) : s.operand(out, forms.last);
   work.backward_input += s.operand(s.hidden, 2);
-  work.backward_input += s.operand(in, 2);
+  work.backward_input += scaled ? s.scaled_operand(in, 2) : s.operand(in, 2);
   work.residual = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 3), .kernels = 1};
   add_norm(work, s);
   return work;
 }
 
 // Adds to backward_input what brings back the activations: of all of forward the product that reads `last` columns is not done
-// again; selective recomputation does what is cheap.
-void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, const PassWork& cheap) {
+// again; selective recomputation does what is cheap. `scaled` as of half_work().
+void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, bool scaled, const PassWork& cheap) {
   PassWork& input = work.backward_input;
   if (recompute == Recompute::selective) {
     input += cheap;
@@ -123,11 +126,12 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
     again.matrix_flops -= s.product(last, s.hidden);
     if (s.fp8) again.fp8_flops -= s.product(last, s.hidden);
     // The scales are known; for the weight part both are quantized, the first also for its product.
-    for (const auto& [columns, forms] : {std::pair(s.hidden, 2), std::pair(last, 1)}) {
-      const PassWork operand = s.operand(columns, 1), needed = s.scaled_operand(columns, forms);
-      again.memory_bytes -= operand.memory_bytes - needed.memory_bytes;
-      again.kernels -= operand.kernels - needed.kernels;
-    }
+    const auto quantize_again = [&](const PassWork& before, const PassWork& needed) {
+      again.memory_bytes -= before.memory_bytes - needed.memory_bytes;
+      again.kernels -= before.kernels - needed.kernels;
+    };
+    quantize_again(s.operand(s.hidden, 1), s.scaled_operand(s.hidden, 2));
+    quantize_again(scaled ? s.scaled_operand(last, 1) : s.operand(last, 1), s.scaled_operand(last, 1));
     again.matrix_bytes -= s.product_bytes(last, s.hidden);
     --again.matrix_products;
     input += again;
@@ -141,7 +145,7 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   // Scores and weighted sum.
   const double scores = 4 * s.rows * s.shape.mean_keys(segment, s.sequence) * attention;
   const OperandForms forms{.first = recompute == Recompute::none ? 2 : 1, .last = recompute == Recompute::full ? 1 : 2};
-  SegmentWork work = half_work(s, qkv, attention, forms);
+  SegmentWork work = half_work(s, qkv, attention, s.shape.qkv_bias, forms, false);
   work.forward.attention_flops = scores;
   work.forward.attention_scores = scores / static_cast<double>(4 * s.shape.head_dim);
   // What the attention kernel itself reads and writes goes on behind its arithmetic.
@@ -159,25 +163,25 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
     work.backward_input += {.memory_bytes = s.traffic(s.rows, normed, 3), .kernels = 2};
     work.backward_weight.kernels += 2;
   }
-  add_recompute(work, s, recompute, attention, cheap);
+  add_recompute(work, s, recompute, attention, false, cheap);
   return work;
 }
 
 SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   const int forms = recompute == Recompute::none ? 2 : 1;
-  SegmentWork work = half_work(s, up, ffn, {.first = forms, .last = forms});
-  // GELU and its derivative belong to products, whose ends write or read one tensor more.
-  const bool swiglu = s.shape.mlp == Mlp::swiglu;
-  work.forward.memory_bytes += s.traffic(s.rows, swiglu ? up + ffn : ffn, 1);
-  work.forward.kernels += swiglu ? 1 : 0;
-  work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, 1);
-  work.backward_input.kernels += swiglu ? 1 : 0;
+  SegmentWork work = half_work(s, up, ffn, s.shape.bias, {.first = forms, .last = forms}, true);
+  // GELU and its derivative belong to products, whose ends write or read one tensor more; not to those of FP8 operands.
+  const bool swiglu = s.shape.mlp == Mlp::swiglu, own_pass = swiglu || s.fp8;
+  work.forward.memory_bytes += s.traffic(s.rows, own_pass ? up + ffn : ffn, 1);
+  work.forward.kernels += own_pass ? 1 : 0;
+  work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, own_pass ? 3 : 1);
+  work.backward_input.kernels += own_pass ? 1 : 0;
   // SwiGLU's backward, which reads what it needs for that anyway, writes its product again.
   PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : up + ffn, 1), .kernels = swiglu ? 0 : 1};
   cheap += s.scaled_operand(s.hidden, 1);
   cheap += s.scaled_operand(ffn, 1);
-  add_recompute(work, s, recompute, ffn, cheap);
+  add_recompute(work, s, recompute, ffn, true, cheap);
   if (recompute == Recompute::full && swiglu) {
     work.backward_input.memory_bytes -= s.traffic(s.rows, up, 1);
     work.backward_input.kernels -= 1;

@@ -95,44 +95,50 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .workspace = args.workspace});
 }
 
-ops::Quantized Transformer::quantize(StreamRef stream, View x, ops::Quantized operand) const {
+ops::Quantized Transformer::quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand,
+                                     View sums) const {
   require(operand_bytes(x.shape) <= operand_workspace_.bytes(), "Transformer: the operand workspace is too small");
   operand.values = View(operand_workspace_.data, DType::e4m3, x.shape);
-  ops::quantize(stream, x, operand);
+  ops::quantize(stream, context, x, operand, {.out = sums});
   return operand;
 }
 
 void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                           const ops::Quantized& w8) const {
   if (sizes_.fp8) {
-    args.x8 = quantize(stream, args.x, x);
+    args.x8 = quantize(stream, context, args.x, x, {});
     args.w8 = w8;
   }
   ops::linear_forward(stream, context, args);
 }
 
 void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy,
-                          const ops::Quantized& w8) const {
+                          View sums, const ops::Quantized& w8) const {
   if (sizes_.fp8) {
-    args.dy8 = quantize(stream, args.dy, dy);
+    args.dy8 = quantize(stream, context, args.dy, dy, sums);
     args.w8 = w8;
   }
   ops::linear_backward_input(stream, context, args);
 }
 
 void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy,
-                          const ops::Quantized& x) const {
+                          View sums, const ops::Quantized& x) const {
   args.dy8 = dy;
   args.x8 = x;
+  if (sums) {
+    const auto collect = args.accumulate ? ops::add : ops::convert;
+    collect(stream, sums, args.dbias);
+    args.dbias = {};
+  }
   ops::linear_backward_weight(stream, context, args);
 }
 
-void Transformer::keep_operand(StreamRef stream, View x, const ops::Quantized& operand) const {
-  if (sizes_.fp8) ops::quantize(stream, x, operand);
+void Transformer::keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand) const {
+  if (sizes_.fp8) ops::quantize(stream, context, x, operand);
 }
 
-void Transformer::find_scale(StreamRef stream, View operand, const ops::Quantized& of) const {
-  if (sizes_.fp8) ops::find_scale(stream, operand, of.scale);
+void Transformer::find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const {
+  if (sizes_.fp8) ops::find_scale(stream, context, operand, of.scale);
 }
 
 void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
@@ -166,15 +172,20 @@ void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, i
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
                              View norm_out, const ops::Quantized& operand, SegmentActivations& a) const {
-  const bool gelu = local_.mlp == Mlp::gelu;
+  const bool fused = fuses_gelu();
   const ops::LinearForward up{.x = norm_out,
                               .w = w.up_weight,
                               .bias = w.up_bias,
                               .residual = {},
-                              .y = gelu ? a.act : a.up,
-                              .pre_activation = gelu ? a.up : View(),
-                              .epilogue = gelu ? ops::Epilogue::gelu : ops::Epilogue::none};
+                              .y = fused ? a.act : a.up,
+                              .pre_activation = fused ? a.up : View(),
+                              .epilogue = fused ? ops::Epilogue::gelu : ops::Epilogue::none};
   product(stream, context, up, operand, up8);
+}
+
+void Transformer::activate(StreamRef stream, ops::OpContext& context, View scale, SegmentActivations& a) const {
+  if (local_.mlp == Mlp::swiglu) return ops::swiglu_forward(stream, context, a.up, a.act, scale);
+  if (!fuses_gelu()) ops::gelu_forward(stream, context, a.up, a.act, scale);
 }
 
 void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forward& args) const {
@@ -203,19 +214,18 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
       return;
     case SegmentKind::attention:
       if (args.part != PassPart::last) {
-        find_scale(stream, args.norm_out, first_operand);
+        find_scale(stream, context, args.norm_out, first_operand);
         forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first_operand, args.batch.starts,
                           a);
-        find_scale(stream, a.attention_out, last_operand);
+        find_scale(stream, context, a.attention_out, last_operand);
       }
       if (args.part != PassPart::first) back_to_stream(a.attention_out, w.output_weight, args.quantized.output);
       return;
     case SegmentKind::mlp:
       if (args.part != PassPart::last) {
-        find_scale(stream, args.norm_out, first_operand);
+        find_scale(stream, context, args.norm_out, first_operand);
         forward_up(stream, context, w, args.quantized.up, args.norm_out, first_operand, a);
-        if (local_.mlp == Mlp::swiglu) ops::swiglu_forward(stream, a.up, a.act);
-        find_scale(stream, a.act, last_operand);
+        activate(stream, context, last_operand.scale, a);
       }
       if (args.part != PassPart::first) back_to_stream(a.act, w.down_weight, args.quantized.down);
       return;
@@ -268,10 +278,10 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
   switch (sizes_.recompute) {
     case Recompute::none: return;
     case Recompute::selective:
-      keep_operand(stream, args.norm_out, first(a));
+      keep_operand(stream, context, args.norm_out, first(a));
       if (mlp && !swiglu) {
-        ops::gelu_forward(stream, a.up, a.act);
-        keep_operand(stream, a.act, last(a));
+        ops::gelu_forward(stream, context, a.up, a.act);
+        keep_operand(stream, context, a.act, last(a));
       } else if (!mlp && local_.qk_norm) {
         attention_input(stream, attention_shape(sizes_, args.segment), w, args.batch.starts, a);
       }
@@ -279,10 +289,11 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
     case Recompute::full:
       if (mlp) {
         forward_up(stream, context, w, args.quantized.up, args.norm_out, first(a), a);
+        if (!swiglu) activate(stream, context, {}, a);
       } else {
         forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first(a), args.batch.starts, a);
       }
-      if (!swiglu) keep_operand(stream, mlp ? a.act : a.attention_out, last(a));
+      if (!swiglu) keep_operand(stream, context, mlp ? a.act : a.attention_out, last(a));
       return;
   }
 }
@@ -294,17 +305,20 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   const bool gelu = local_.mlp == Mlp::gelu;
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput down{
-        .dy = g.output, .w = w.down_weight, .pre_activation = gelu ? a.up : View(), .dx = gelu ? g.up : g.act};
-    find_scale(stream, g.output, first(g));
-    product(stream, context, down, first(g), args.quantized.down);
-    const bool again = !gelu && sizes_.recompute != Recompute::none;
-    if (!gelu) ops::swiglu_backward(stream, a.up, g.act, g.up, again ? a.act : View());
-    if (again) keep_operand(stream, a.act, last(a));
-    find_scale(stream, g.up, last(g));
+        .dy = g.output, .w = w.down_weight, .pre_activation = fuses_gelu() ? a.up : View(), .dx = gelu ? g.up : g.act};
+    find_scale(stream, context, g.output, first(g));
+    product(stream, context, down, first(g), g.first_sums, args.quantized.down);
+    if (gelu) {
+      if (!fuses_gelu()) ops::gelu_backward(stream, context, a.up, g.up, g.up, last(g).scale);
+    } else {
+      const bool again = sizes_.recompute != Recompute::none;
+      ops::swiglu_backward(stream, context, a.up, g.act, g.up, again ? a.act : View(), last(g).scale);
+      if (again) keep_operand(stream, context, a.act, last(a));
+    }
   }
   if (args.part == PassPart::first) return;
   const ops::LinearBackwardInput up{.dy = g.up, .w = w.up_weight, .pre_activation = {}, .dx = args.norm_gradient};
-  product(stream, context, up, last(g), args.quantized.up);
+  product(stream, context, up, last(g), g.last_sums, args.quantized.up);
 }
 
 // From the gradient of what attention wrote to that of what the projection before it wrote.
@@ -340,14 +354,14 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
   const SegmentParameters& w = *args.weights;
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput output{.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention};
-    find_scale(stream, g.output, first(g));
-    product(stream, context, output, first(g), args.quantized.output);
+    find_scale(stream, context, g.output, first(g));
+    product(stream, context, output, first(g), g.first_sums, args.quantized.output);
     backward_scores(stream, context, args);
-    find_scale(stream, g.qkv, last(g));
+    find_scale(stream, context, g.qkv, last(g));
   }
   if (args.part == PassPart::first) return;
   const ops::LinearBackwardInput qkv{.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient};
-  product(stream, context, qkv, last(g), args.quantized.qkv);
+  product(stream, context, qkv, last(g), g.last_sums, args.quantized.qkv);
 }
 
 void Transformer::backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const {
@@ -373,11 +387,11 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   // Of the last product of forward, whose output's gradient the first of backward read; and the other way round.
   const auto of_last = [&](View x, View w, View bias) {
     product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate}, first(g),
-            last(a));
+            g.first_sums, last(a));
   };
   const auto of_first = [&](View dy, View w, View bias) {
     product(stream, context, {.dy = dy, .x = args.norm_out, .dw = w, .dbias = bias, .accumulate = args.accumulate}, last(g),
-            first(a));
+            g.last_sums, first(a));
   };
   switch (local_.kind(args.segment)) {
     case SegmentKind::embedding:

@@ -132,13 +132,16 @@ class Transformer {
   // backward_input quantize it, in both forms at once; those of backward_weight find it quantized.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                const ops::Quantized& w8) const;
-  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy,
+  // `sums`: those of dy over its rows, which the former write with FP8, and the latter then add to dbias.
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy, View sums,
                const ops::Quantized& w8) const;
-  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy,
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy, View sums,
                const ops::Quantized& x) const;
-  ops::Quantized quantize(StreamRef stream, View x, ops::Quantized operand) const;   // `values` into the workspace
-  void keep_operand(StreamRef stream, View x, const ops::Quantized& operand) const;  // the transposed form alone
-  void find_scale(StreamRef stream, View operand, const ops::Quantized& of) const;   // nothing without FP8
+  // `values` into the workspace; `sums` as ops::RowSums
+  ops::Quantized quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums) const;
+  // Nothing without FP8: the transposed form alone, and the scale.
+  void keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand) const;
+  void find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
@@ -148,6 +151,11 @@ class Transformer {
                          SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
                   View norm_out, const ops::Quantized& operand, SegmentActivations& a) const;
+  // GELU belongs to the products around it. Those of FP8 operands take longer with it than without it and a pass of its own,
+  // which finds the scale of what it writes.
+  bool fuses_gelu() const { return local_.mlp == Mlp::gelu && !sizes_.fp8; }
+  // What forward_up has left, into a.act. `scale`: of that, if it is wanted.
+  void activate(StreamRef stream, ops::OpContext& context, View scale, SegmentActivations& a) const;
   void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;

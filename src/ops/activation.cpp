@@ -2,44 +2,57 @@
 
 #include "ops/argument_check.h"
 #include "ops/implementations.h"
+#include "ops/quantize.h"
 
 namespace plait::ops {
+namespace {
 
-void gelu_forward(StreamRef stream, View x, View y) {
-  const ArgumentCheck check("gelu_forward", stream);
-  check.compute_tensor("x", x, x.shape.rank());
-  check.tensor("y", y, x.dtype, x.shape);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::gelu_forward(stream, x, y);
-  }
-  cpu::gelu_forward(stream, x, y);
+// What receives find_scale() of `written`.
+void check_scale(const ArgumentCheck& check, const char* name, const View& written, const View& scale) {
+  check.optional_tensor("scale", scale, DType::f32, {scale_floats});
+  if (scale) check.fp8_operand(name, written);
 }
 
-void gelu_backward(StreamRef stream, View x, View dy, View dx) {
-  const ArgumentCheck check("gelu_backward", stream);
+}  // namespace
+
+void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View scale) {
+  const ArgumentCheck check("gelu_forward", stream, context);
+  check.compute_tensor("x", x, x.shape.rank());
+  check.tensor("y", y, x.dtype, x.shape);
+  check_scale(check, "y", y, scale);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::gelu_forward(stream, context, x, y, scale);
+  }
+  cpu::gelu_forward(stream, context, x, y, scale);
+}
+
+void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View dx, View scale) {
+  const ArgumentCheck check("gelu_backward", stream, context);
   check.compute_tensor("x", x, x.shape.rank());
   check.tensor("dy", dy, x.dtype, x.shape);
   check.tensor("dx", dx, x.dtype, x.shape);
+  check_scale(check, "dx", dx, scale);
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::gelu_backward(stream, x, dy, dx);
+    if (check.on_cuda()) return cuda::gelu_backward(stream, context, x, dy, dx, scale);
   }
-  cpu::gelu_backward(stream, x, dy, dx);
+  cpu::gelu_backward(stream, context, x, dy, dx, scale);
 }
 
-void swiglu_forward(StreamRef stream, View gate_up, View y) {
-  const ArgumentCheck check("swiglu_forward", stream);
+void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale) {
+  const ArgumentCheck check("swiglu_forward", stream, context);
   check.compute_tensor("gate_up", gate_up, 2);
   check.that(gate_up.shape[1] % 2 == 0, "gate_up", "of an even number of columns", describe(gate_up));
   check.tensor("y", y, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   check.distinct("y", y, "gate_up", gate_up);
+  check_scale(check, "y", y, scale);
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::swiglu_forward(stream, gate_up, y);
+    if (check.on_cuda()) return cuda::swiglu_forward(stream, context, gate_up, y, scale);
   }
-  cpu::swiglu_forward(stream, gate_up, y);
+  cpu::swiglu_forward(stream, context, gate_up, y, scale);
 }
 
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y) {
-  const ArgumentCheck check("swiglu_backward", stream);
+void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y, View scale) {
+  const ArgumentCheck check("swiglu_backward", stream, context);
   check.compute_tensor("gate_up", gate_up, 2);
   check.that(gate_up.shape[1] % 2 == 0, "gate_up", "of an even number of columns", describe(gate_up));
   check.tensor("dy", dy, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
@@ -48,10 +61,11 @@ void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, Vie
   check.optional_tensor("y", y, dy.dtype, dy.shape);
   check.distinct("y", y, "gate_up", gate_up);
   check.distinct("y", y, "dgate_up", dgate_up);
+  check_scale(check, "dgate_up", dgate_up, scale);
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::swiglu_backward(stream, gate_up, dy, dgate_up, y);
+    if (check.on_cuda()) return cuda::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
   }
-  cpu::swiglu_backward(stream, gate_up, dy, dgate_up, y);
+  cpu::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
 }
 
 }  // namespace plait::ops

@@ -1,21 +1,25 @@
 // GELU (tanh approximation, Hendrycks & Gimpel 2016) and SwiGLU (Shazeer 2020) as separate passes. Linear layers fuse GELU
-// in their epilogues; its separate forward serves activation recompute.
+// in their epilogues where that is faster; its separate forward serves FP8 and activation recompute.
+//
+// `scale`, where given, receives find_scale() of what is written (of dx, y, dgate_up) without reading that again; x, y and so
+// on are as find_scale() needs them then.
 #pragma once
 
 #include "core/stream.h"
 #include "core/view.h"
+#include "ops/op_context.h"
 
 namespace plait::ops {
 
 // y = gelu(x), elementwise. y may alias x.
-void gelu_forward(StreamRef stream, View x, View y);
+void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View scale = {});
 // dx = dy * gelu'(x), elementwise. dx may alias dy.
-void gelu_backward(StreamRef stream, View x, View dy, View dx);
+void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View dx, View scale = {});
 
 // gate_up[rows, 2 * dim] holds gate in columns [0, dim) and up in [dim, 2 dim).  y[rows, dim] = silu(gate) * up
-void swiglu_forward(StreamRef stream, View gate_up, View y);
+void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale = {});
 // dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up. `y`, if given, receives what forward wrote, with the
 // same bits: for who did not keep it. It may alias dy.
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y = {});
+void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y = {}, View scale = {});
 
 }  // namespace plait::ops

@@ -1,6 +1,7 @@
 #include "ops/argument_check.h"
 
 #include "core/error.h"
+#include "ops/quantize.h"
 
 namespace plait::ops {
 namespace {
@@ -50,6 +51,14 @@ void ArgumentCheck::gradient(const char* name, const View& view, DType compute, 
   const bool type_fits = view.dtype == compute || (compute == DType::bf16 && view.dtype == DType::f32);
   if (view && type_fits && view.shape == shape) return;
   fail(name, (compute == DType::bf16 ? "f32 or " : "") + typed_shape(compute, shape), describe(view));
+}
+
+void ArgumentCheck::fp8_operand(const char* name, const View& view) const {
+  compute_tensor(name, view, 2);
+  if (!on_cuda()) return;
+  tensor(name, view, DType::bf16, view.shape);
+  const bool fits = view.shape[0] % fp8_multiple == 0 && view.shape[1] % fp8_multiple == 0;
+  that(fits, name, "of dims that are multiples of 16", describe(view));
 }
 
 void ArgumentCheck::same_elements(const char* name, const View& view, std::int64_t elements) const {

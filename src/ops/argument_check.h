@@ -23,6 +23,8 @@ class ArgumentCheck {
   void compute_tensor(const char* name, const View& view, int rank) const;
   void tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;           // given, exactly this
   void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // the same, or empty
+  // Given, [rows, columns], as find_scale() and quantize() (ops/quantize.h) need it.
+  void fp8_operand(const char* name, const View& view) const;
   // A gradient of a parameter: `compute` itself or, for bf16, f32.
   void gradient(const char* name, const View& view, DType compute, const Shape& shape) const;
   void same_elements(const char* name, const View& view, std::int64_t elements) const;

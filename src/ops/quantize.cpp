@@ -9,18 +9,6 @@
 
 namespace plait::ops {
 
-namespace {
-
-void check_operand(const ArgumentCheck& check, const View& x) {
-  check.compute_tensor("x", x, 2);
-  if (!check.on_cuda()) return;
-  check.tensor("x", x, DType::bf16, x.shape);
-  const bool fits = x.shape[0] % fp8_multiple == 0 && x.shape[1] % fp8_multiple == 0;
-  check.that(fits, "x", "of dims that are multiples of 16", describe(x));
-}
-
-}  // namespace
-
 float fp8_scale(double largest) {
   // The least whose inverse is a normal number of 32 bits too.
   constexpr int least = -126, most = 127;
@@ -33,26 +21,27 @@ float fp8_scale(double largest) {
   return exponent > most ? std::numeric_limits<float>::infinity() : std::ldexp(1.0f, std::max(exponent, least));
 }
 
-void find_scale(StreamRef stream, View x, View scale) {
-  const ArgumentCheck check("find_scale", stream);
-  check_operand(check, x);
+void find_scale(StreamRef stream, OpContext& context, View x, View scale) {
+  const ArgumentCheck check("find_scale", stream, context);
+  check.fp8_operand("x", x);
   check.tensor("scale", scale, DType::f32, {scale_floats});
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::find_scale(stream, x, scale);
+    if (check.on_cuda()) return cuda::find_scale(stream, context, x, scale);
   }
-  cpu::find_scale(stream, x, scale);
+  cpu::find_scale(stream, context, x, scale);
 }
 
-void quantize(StreamRef stream, View x, const Quantized& out) {
-  const ArgumentCheck check("quantize", stream);
-  check_operand(check, x);
+void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums) {
+  const ArgumentCheck check("quantize", stream, context);
+  check.fp8_operand("x", x);
   check.optional_tensor("out.values", out.values, DType::e4m3, x.shape);
   check.optional_tensor("out.transposed", out.transposed, DType::e4m3, {x.shape[1], x.shape[0]});
   check.tensor("out.scale", out.scale, DType::f32, {scale_floats});
+  if (sums.out) check.gradient("sums.out", sums.out, x.dtype, {x.shape[1]});
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::quantize(stream, x, out);
+    if (check.on_cuda()) return cuda::quantize(stream, context, x, out, sums);
   }
-  cpu::quantize(stream, x, out);
+  cpu::quantize(stream, context, x, out, sums);
 }
 
 }  // namespace plait::ops

@@ -12,6 +12,7 @@
 
 #include "core/stream.h"
 #include "core/view.h"
+#include "ops/op_context.h"
 
 namespace plait::ops {
 
@@ -28,11 +29,18 @@ struct Quantized {
 };
 
 // scale[0] = the scale of x, scale[1] = the largest |x|, the rest 0. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows
-// and columns are multiples of fp8_multiple.
-void find_scale(StreamRef stream, View x, View scale);
+// and columns are multiples of fp8_multiple. Operations that write an operand find its scale as they do (`scale`, as here).
+void find_scale(StreamRef stream, OpContext& context, View x, View scale);
 
-// Writes the forms that are given, with the scale that is there.
-void quantize(StreamRef stream, View x, const Quantized& out);
+// The sums of x over its rows, for the gradient of a bias: out[columns] (+)= them, in x's type or f32 for bf16. Without `out`
+// none are wanted.
+struct RowSums {
+  View out = {};
+  bool accumulate = false;
+};
+
+// Writes the forms that are given, with the scale that is there. The sums are of x, not rounded.
+void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums = {});
 
 // Dims of FP8 operands on CUDA are multiples of this: 16-byte rows.
 inline constexpr int fp8_multiple = 16;

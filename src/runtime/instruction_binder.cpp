@@ -296,14 +296,14 @@ Issue InstructionBinder::share_scales(const Instruction& i, View scales, StreamR
 }
 
 Issue InstructionBinder::scale_weights(const Instruction& i, StreamRef s) const {
-  return always([s, &list = buffers_.quantized_weights(i.bucket)] {
-    for (const RankBuffers::QuantizedWeight& w : list) ops::find_scale(s, w.weight, w.quantized.scale);
+  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] {
+    for (const RankBuffers::QuantizedWeight& w : list) ops::find_scale(s, context_, w.weight, w.quantized.scale);
   });
 }
 
 Issue InstructionBinder::quantize_weights(const Instruction& i, StreamRef s) const {
-  return always([s, &list = buffers_.quantized_weights(i.bucket)] {
-    for (const RankBuffers::QuantizedWeight& w : list) ops::quantize(s, w.weight, w.quantized);
+  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] {
+    for (const RankBuffers::QuantizedWeight& w : list) ops::quantize(s, context_, w.weight, w.quantized);
   });
 }
 

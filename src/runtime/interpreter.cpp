@@ -232,10 +232,10 @@ void Interpreter::publish_weights() {
   for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
     const std::vector<RankBuffers::QuantizedWeight>& weights = buffers_.quantized_weights(static_cast<int>(b));
     if (weights.empty()) continue;
-    for (const RankBuffers::QuantizedWeight& w : weights) ops::find_scale(s, w.weight, w.quantized.scale);
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::find_scale(s, *context_, w.weight, w.quantized.scale);
     if (plan_.train.several)
       groups_.of(parallel::groups::tensor).all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
-    for (const RankBuffers::QuantizedWeight& w : weights) ops::quantize(s, w.weight, w.quantized);
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::quantize(s, *context_, w.weight, w.quantized);
   }
   synchronize();
 }

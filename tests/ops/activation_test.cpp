@@ -23,12 +23,12 @@ Tensors run_activations(DeviceKind kind, DType dtype, const ActivationShape& s, 
   const View y = device.poisoned({s.rows, s.dim}, dtype), gated = device.poisoned({s.rows, s.dim}, dtype);
   const View dx = in_place ? device.put(in.at("dy"), dtype) : device.poisoned({s.rows, s.dim}, dtype);
   const View dgate_up = in_place ? gate_up : device.poisoned({s.rows, 2 * s.dim}, dtype);
-  gelu_forward(device.stream(), x, y);
-  gelu_backward(device.stream(), x, in_place ? dx : dy, dx);
-  swiglu_forward(device.stream(), gate_up, gated);
+  gelu_forward(device.stream(), device.context(), x, y);
+  gelu_backward(device.stream(), device.context(), x, in_place ? dx : dy, dx);
+  swiglu_forward(device.stream(), device.context(), gate_up, gated);
   const View again = in_place ? dy : device.poisoned({s.rows, s.dim}, dtype);
-  swiglu_backward(device.stream(), gate_up, dy, dgate_up, again);
-  if (in_place) gelu_forward(device.stream(), x, x);
+  swiglu_backward(device.stream(), device.context(), gate_up, dy, dgate_up, again);
+  if (in_place) gelu_forward(device.stream(), device.context(), x, x);
   return {{"gelu", device.get(in_place ? x : y)},
           {"dgelu", device.get(dx)},
           {"swiglu", device.get(gated)},
@@ -56,7 +56,7 @@ TEST_P(ActivationTest, BackwardGivesWhatForwardWroteIfAsked) {
   expect_same_bits({{"swiglu", got.at("swiglu again")}}, {{"swiglu", got.at("swiglu")}});
   OpDevice device(precision().device);
   const View dgate_up = device.poisoned({shape().rows, 2 * shape().dim}, precision().compute);
-  swiglu_backward(device.stream(), device.put(in.at("gate_up"), precision().compute),
+  swiglu_backward(device.stream(), device.context(), device.put(in.at("gate_up"), precision().compute),
                   device.put(in.at("dy"), precision().compute), dgate_up);
   expect_same_bits({{"dswiglu", device.get(dgate_up)}}, {{"dswiglu", got.at("dswiglu")}});
 }
@@ -76,7 +76,7 @@ TEST(ActivationHostTest, GeluMatchesItsDefinitionFarOut) {
     value = 0.5 * value * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (value + 0.044715 * value * value * value)));
   }
   const View y = device.poisoned(x.shape, DType::f32);
-  gelu_forward(device.stream(), device.put(x, DType::f32), y);
+  gelu_forward(device.stream(), device.context(), device.put(x, DType::f32), y);
   const Tensor got = device.get(y);
   for (std::size_t i = 0; i < x.values.size(); ++i)
     EXPECT_NEAR(got.values[i], expected.values[i], 4e-7 * std::abs(x.values[i])) << i;
@@ -86,7 +86,7 @@ TEST(ActivationHostTest, NanAndInfinityAreNotSwallowed) {
   OpDevice device(DeviceKind::host);
   Tensor x{{3}, {std::nan(""), HUGE_VAL, 1.0}};
   const View y = device.put(x, DType::f32);
-  gelu_forward(device.stream(), y, y);
+  gelu_forward(device.stream(), device.context(), y, y);
   const Tensor got = device.get(y);
   EXPECT_TRUE(std::isnan(got.values[0]));
   EXPECT_TRUE(std::isinf(got.values[1]));

@@ -300,13 +300,14 @@ TEST_F(ArgumentCheckTest, ElementwiseAndActivations) {
   });
   expect_refused("add_bias_residual: argument 'y' must be f32 [2, 3], got f32 [3, 2]",
                  [&] { add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = {}, .y = f32({3, 2})}); });
-  expect_refused("gelu_forward: argument 'x' must be f32, f64 or bf16", [&] { gelu_forward(stream(), i32(3), f32({3})); });
+  expect_refused("gelu_forward: argument 'x' must be f32, f64 or bf16",
+                 [&] { gelu_forward(stream(), context(), i32(3), f32({3})); });
   expect_refused("gelu_backward: argument 'dx' must be f32 [3], got f32 [4]",
-                 [&] { gelu_backward(stream(), f32({3}), f32({3}), f32({4})); });
+                 [&] { gelu_backward(stream(), context(), f32({3}), f32({3}), f32({4})); });
   expect_refused("swiglu_forward: argument 'gate_up' must be of an even number of columns",
-                 [&] { swiglu_forward(stream(), f32({2, 7}), f32({2, 3})); });
+                 [&] { swiglu_forward(stream(), context(), f32({2, 7}), f32({2, 3})); });
   expect_refused("swiglu_backward: argument 'dy' must be f32 [2, 4], got f32 [2, 3]",
-                 [&] { swiglu_backward(stream(), f32({2, 8}), f32({2, 3}), f32({2, 8})); });
+                 [&] { swiglu_backward(stream(), context(), f32({2, 8}), f32({2, 3}), f32({2, 8})); });
 }
 
 TEST_F(ArgumentCheckTest, ContextAndThreads) {

@@ -140,7 +140,7 @@ TEST(LinearGradientTest, MatchesCentralDifferences) {
       OpDevice device(DeviceKind::host);
       const View pre = device.put(linear_forward_on(DeviceKind::host, DType::f64, s, in).at("pre_activation"), DType::f64);
       const View dy = device.put(in.at("dy"), DType::f64);
-      gelu_backward(device.stream(), pre, dy, dy);
+      gelu_backward(device.stream(), device.context(), pre, dy, dy);
       backward_in["dy"] = device.get(dy);
     }
     const Tensors gradients = linear_backward_on(oracle, s, backward_in);
@@ -157,7 +157,7 @@ TEST(LinearGradientTest, InputGradientThroughGeluMatchesCentralDifferences) {
   const auto loss = [&](const Tensors& at) {
     OpDevice device(DeviceKind::host);
     const View x = device.put(at.at("input_pre_activation"), DType::f64);
-    gelu_forward(device.stream(), x, x);
+    gelu_forward(device.stream(), device.context(), x, x);
     Tensors layer = at;
     layer["x"] = device.get(x);
     return dot(linear_forward_on(DeviceKind::host, DType::f64, s, layer).at("y"), in.at("dy"));

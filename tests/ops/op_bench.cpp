@@ -275,7 +275,7 @@ void time_model(Bench& bench, const Model& m) {
   const double operand = static_cast<double>(rows * m.ffn);
   bench.time("scale of an FP8 operand", m.layers, 2 * operand, 0, [&] {
     const View x = bench.bf16({rows, m.ffn}), scale = bench.f32({scale_floats});
-    return [&bench, x, scale] { find_scale(bench.stream(), x, scale); };
+    return [&bench, x, scale] { find_scale(bench.stream(), bench.context(), x, scale); };
   });
   for (const bool values : {true, false}) {
     for (const bool transposed : {false, true}) {
@@ -286,7 +286,7 @@ void time_model(Bench& bench, const Model& m) {
         Quantized out{.values = {}, .transposed = {}, .scale = bench.f32({scale_floats})};
         if (values) out.values = bench.e4m3({rows, m.ffn});
         if (transposed) out.transposed = bench.e4m3({m.ffn, rows});
-        return [&bench, x, out] { quantize(bench.stream(), x, out); };
+        return [&bench, x, out] { quantize(bench.stream(), bench.context(), x, out); };
       });
     }
   }
@@ -296,12 +296,12 @@ void time_model(Bench& bench, const Model& m) {
     const double ffn_bytes = 2.0 * static_cast<double>(rows * m.ffn);
     bench.time("swiglu forward", m.layers, 3 * ffn_bytes, 0, [&] {
       const View gate_up = bench.bf16({rows, 2 * m.ffn}), y = bench.bf16({rows, m.ffn});
-      return [&bench, gate_up, y] { swiglu_forward(bench.stream(), gate_up, y); };
+      return [&bench, gate_up, y] { swiglu_forward(bench.stream(), bench.context(), gate_up, y); };
     });
     bench.time("swiglu backward", m.layers, 5 * ffn_bytes, 0, [&] {
       const View gate_up = bench.bf16({rows, 2 * m.ffn}), dy = bench.bf16({rows, m.ffn}),
                  dgate_up = bench.bf16({rows, 2 * m.ffn});
-      return [&bench, gate_up, dy, dgate_up] { swiglu_backward(bench.stream(), gate_up, dy, dgate_up); };
+      return [&bench, gate_up, dy, dgate_up] { swiglu_backward(bench.stream(), bench.context(), gate_up, dy, dgate_up); };
     });
     bench.time("rope", 2 * m.layers, 2.0 * 2.0 * static_cast<double>(rows * (m.heads + m.kv_heads) * m.head_dim), 0, [&] {
       const Rope args{

@@ -1,7 +1,9 @@
 #include "ops/quantize.h"
 
+#include <functional>
 #include <limits>
 
+#include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/op_test.h"
 
@@ -45,8 +47,8 @@ Quantized quantized_on(OpDevice& device, View x, bool values = true, bool transp
   Quantized out{.values = {}, .transposed = {}, .scale = device.poisoned({scale_floats}, DType::f32)};
   if (values) out.values = device.poisoned(x.shape, DType::e4m3);
   if (transposed) out.transposed = device.poisoned({x.shape[1], x.shape[0]}, DType::e4m3);
-  find_scale(device.stream(), x, out.scale);
-  quantize(device.stream(), x, out);
+  find_scale(device.stream(), device.context(), x, out.scale);
+  quantize(device.stream(), device.context(), x, out);
   return out;
 }
 
@@ -80,6 +82,67 @@ TEST_P(QuantizeTest, RoundsEveryElementInBothForms) {
       EXPECT_EQ(device.get(out.transposed).values, turned.values);
     }
   }
+}
+
+// In one pass over x: beside either form and both, where there is something to add to and where there is not.
+TEST_P(QuantizeTest, SumsOfRowsAreOfWhatIsNotRounded) {
+  OpDevice device(precision().device);
+  const Tensor in =
+      rounded({{"x", random_tensor({shape().rows, shape().columns}, "x", shape().size)}}, precision().compute)["x"];
+  const View x = device.put(in, precision().compute);
+  const Tensor before =
+      rounded({{"sums", random_tensor({shape().columns}, "sums", shape().size)}}, precision().gradient)["sums"];
+  for (const bool accumulate : {false, true}) {
+    Tensor expected{{shape().columns}, std::vector<double>(before.values.size())};
+    for (std::int64_t column = 0; column < shape().columns; ++column) {
+      double& sum = expected.values[static_cast<std::size_t>(column)];
+      if (accumulate) sum = before.values[static_cast<std::size_t>(column)];
+      for (std::int64_t row = 0; row < shape().rows; ++row)
+        sum += in.values[static_cast<std::size_t>(row * shape().columns + column)];
+    }
+    for (const auto& [values, transposed] : {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+      Quantized out = quantized_on(device, x, values, transposed);
+      const Tensor without = values ? device.get(out.values) : Tensor(),
+                   turned = transposed ? device.get(out.transposed) : Tensor();
+      const View sums = device.put(before, precision().gradient);
+      quantize(device.stream(), device.context(), x, out, {.out = sums, .accumulate = accumulate});
+      expect_close({{"sums", device.get(sums)}}, {{"sums", expected}}, precision());
+      if (values) EXPECT_EQ(device.get(out.values).values, without.values);
+      if (transposed) EXPECT_EQ(device.get(out.transposed).values, turned.values);
+    }
+  }
+}
+
+TEST_P(QuantizeTest, ActivationFunctionsFindTheScaleOfWhatTheyWrite) {
+  OpDevice device(precision().device);
+  const std::int64_t rows = shape().rows, columns = shape().columns;
+  const DType type = precision().compute;
+  const auto put = [&](const char* name, std::int64_t of) {
+    return device.put(random_tensor({rows, of}, name, shape().size), type);
+  };
+  const View x = put("x", columns), dy = put("dy", columns), gate_up = put("gate_up", 2 * columns);
+  const auto check = [&](const char* what, Shape written, const std::function<void(View, View)>& run) {
+    const View with = device.poisoned(written, type), without = device.poisoned(written, type);
+    const View found = device.poisoned({scale_floats}, DType::f32), expected = device.poisoned({scale_floats}, DType::f32);
+    run(without, View());
+    find_scale(device.stream(), device.context(), without, expected);
+    for (int again = 0; again < 2; ++again) {  // what one leaves behind is what the next needs
+      run(with, found);
+      EXPECT_EQ(device.get(found).values, device.get(expected).values) << what;
+      EXPECT_EQ(device.get(with).values, device.get(without).values) << what;
+    }
+  };
+  StreamRef s = device.stream();
+  OpContext& context = device.context();
+  check("gelu", x.shape, [&](View y, View scale) { gelu_forward(s, context, x, y, scale); });
+  check("dgelu", x.shape, [&](View dx, View scale) { gelu_backward(s, context, x, dy, dx, scale); });
+  check("swiglu", x.shape, [&](View y, View scale) { swiglu_forward(s, context, gate_up, y, scale); });
+  check("dswiglu", gate_up.shape, [&](View dx, View scale) { swiglu_backward(s, context, gate_up, dy, dx, {}, scale); });
+  Tensor broken = random_tensor({rows, columns}, "x", shape().size);
+  broken.values.back() = std::nan("");
+  const View found = device.poisoned({scale_floats}, DType::f32);
+  gelu_forward(s, context, device.put(broken, type), device.poisoned(x.shape, type), found);
+  EXPECT_EQ(device.get(found).values, (std::vector<double>{infinity, infinity, 0, 0}));
 }
 
 TEST_P(QuantizeTest, WhatIsNotFiniteStaysSo) {
@@ -183,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Host, QuantizeTest,
                          testing::ValuesIn(cases<QuantizeShape>(host_precisions(), {{32, 64}, {7, 5, 1e-6}})), case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, QuantizeTest,
                          testing::ValuesIn(cases<QuantizeShape>(fp8_gpu_precisions(),
-                                                                {{64, 64}, {48, 176, 1e-6}, {512, 1040}})),
+                                                                {{64, 64}, {48, 176, 1e-6}, {512, 1040}, {2064, 304}})),
                          case_name);
 
 }  // namespace

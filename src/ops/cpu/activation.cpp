@@ -4,7 +4,7 @@
 
 namespace plait::ops::cpu {
 
-void gelu_forward(StreamRef stream, View x, View y) {
+void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View scale) {
   stream.enqueue_host([=] {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
       const T* from = x.as<T>();
@@ -12,9 +12,10 @@ void gelu_forward(StreamRef stream, View x, View y) {
       for (std::int64_t i = 0, n = x.elements(); i < n; ++i) to[i] = store<T>(gelu(load(from[i])));
     });
   });
+  if (scale) cpu::find_scale(stream, context, y, scale);
 }
 
-void gelu_backward(StreamRef stream, View x, View dy, View dx) {
+void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View dx, View scale) {
   stream.enqueue_host([=] {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
       const T* at = x.as<T>();
@@ -23,9 +24,10 @@ void gelu_backward(StreamRef stream, View x, View dy, View dx) {
       for (std::int64_t i = 0, n = x.elements(); i < n; ++i) to[i] = store<T>(load(from[i]) * gelu_derivative(load(at[i])));
     });
   });
+  if (scale) cpu::find_scale(stream, context, dx, scale);
 }
 
-void swiglu_forward(StreamRef stream, View gate_up, View y) {
+void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale) {
   stream.enqueue_host([=] {
     with_type(y.dtype, [&]<typename T>(std::type_identity<T>) {
       const std::int64_t rows = y.shape[0], dim = y.shape[1];
@@ -40,9 +42,10 @@ void swiglu_forward(StreamRef stream, View gate_up, View y) {
       }
     });
   });
+  if (scale) cpu::find_scale(stream, context, y, scale);
 }
 
-void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, View y) {
+void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y, View scale) {
   stream.enqueue_host([=] {
     with_type(dy.dtype, [&]<typename T>(std::type_identity<T>) {
       const std::int64_t rows = dy.shape[0], dim = dy.shape[1];
@@ -63,6 +66,7 @@ void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up, Vie
       }
     });
   });
+  if (scale) cpu::find_scale(stream, context, dgate_up, scale);
 }
 
 }  // namespace plait::ops::cpu

@@ -47,4 +47,16 @@ class ColumnSums {
   std::int64_t rows_ = 0;
 };
 
+// gradient[columns] (+)= the sums of x[rows, columns] over its rows.
+template <typename T, typename G>
+void sum_rows(const View& x, G* gradient, bool accumulate) {
+  const std::int64_t rows = x.shape[0], columns = x.shape[1];
+  ColumnSums<Arithmetic<T>> sums(columns);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* from = x.as<T>() + row * columns;
+    sums.add_row([from](std::int64_t i) { return load(from[i]); });
+  }
+  sums.finish(gradient, accumulate);
+}
+
 }  // namespace plait::ops::cpu

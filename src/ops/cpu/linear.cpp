@@ -97,15 +97,7 @@ void backward_weight(const LinearBackwardWeight& args) {
   if (args.accumulate) dw.load_present();
   gemm<A>(out, in, rows, 1, dy.transposed(), x.get(), args.accumulate ? 1 : 0, dw.data(), in);
   dw.finish();
-  if (args.dbias) {
-    ColumnSums<A> sums(out);
-    const T* const all = args.dy.as<T>();
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const T* from = all + row * out;
-      sums.add_row([from](std::int64_t i) { return load(from[i]); });
-    }
-    sums.finish(args.dbias.as<G>(), args.accumulate);
-  }
+  if (args.dbias) sum_rows<T>(args.dy, args.dbias.as<G>(), args.accumulate);
 }
 
 }  // namespace

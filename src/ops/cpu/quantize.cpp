@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/column_sums.h"
 #include "ops/cpu/types.h"
 #include "ops/implementations.h"
 
@@ -39,7 +40,7 @@ void quantize_typed(const View& x, const Quantized& out) {
 
 }  // namespace
 
-void find_scale(StreamRef stream, View x, View scale) {
+void find_scale(StreamRef stream, OpContext&, View x, View scale) {
   stream.enqueue_host([x, scale] {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
       const double largest = largest_magnitude(x.as<T>(), x.elements());
@@ -51,8 +52,15 @@ void find_scale(StreamRef stream, View x, View scale) {
   });
 }
 
-void quantize(StreamRef stream, View x, const Quantized& out) {
-  stream.enqueue_host([x, out] { with_type(x.dtype, [&]<typename T>(std::type_identity<T>) { quantize_typed<T>(x, out); }); });
+void quantize(StreamRef stream, OpContext&, View x, const Quantized& out, const RowSums& sums) {
+  stream.enqueue_host([x, out, sums] {
+    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
+      quantize_typed<T>(x, out);
+      if (!sums.out) return;
+      with_gradient_type<T>(sums.out.dtype,
+                            [&]<typename G>(std::type_identity<G>) { sum_rows<T>(x, sums.out.as<G>(), sums.accumulate); });
+    });
+  });
 }
 
 }  // namespace plait::ops::cpu

@@ -34,10 +34,12 @@ void elementwise(StreamRef stream, std::int64_t count, bool vectorised, const Bo
   });
 }
 
+inline std::int64_t rows_of_piece(std::int64_t dim) { return std::max<std::int64_t>(1, (std::int64_t{1} << 31) / dim); }
+
 // Calls f(first_row, rows) on pieces whose elements can be counted in 32 bits, for bodies that divide by `dim`.
 template <typename F>
 void for_row_pieces(std::int64_t rows, std::int64_t dim, F&& f) {
-  const std::int64_t piece = std::max<std::int64_t>(1, (std::int64_t{1} << 31) / dim);
+  const std::int64_t piece = rows_of_piece(dim);
   for (std::int64_t first = 0; first < rows; first += piece) f(first, std::min(piece, rows - first));
 }
 

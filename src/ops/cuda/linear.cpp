@@ -77,8 +77,9 @@ void linear_forward(StreamRef stream, OpContext& op_context, const LinearForward
                           .aux = args.pre_activation.data};
   if (args.x8) use_quantized(problem, operands, args.w8.values, args.w8.scale, args.x8.values, args.x8.scale);
   if (args.epilogue == Epilogue::gelu) {
+    // Of FP8 products, the library's epilogues with GELU take longer than a pass of our own.
     const MatmulEpilogue epilogue = args.bias ? MatmulEpilogue::gelu_aux_bias : MatmulEpilogue::gelu_aux;
-    if (fits_epilogue(out, {args.bias.data, args.pre_activation.data}) &&
+    if (!args.x8 && fits_epilogue(out, {args.bias.data, args.pre_activation.data}) &&
         run_fused(context, stream, problem, epilogue, operands))
       return;
     LinearForward plain = args;
@@ -86,7 +87,7 @@ void linear_forward(StreamRef stream, OpContext& op_context, const LinearForward
     plain.y = args.pre_activation;
     plain.pre_activation = {};
     cuda::linear_forward(stream, op_context, plain);
-    gelu_forward(stream, args.pre_activation, args.y);
+    cuda::gelu_forward(stream, context, args.pre_activation, args.y);
     return;
   }
   if (!args.bias) return run_plain(context, stream, problem, operands);
@@ -117,12 +118,11 @@ void linear_backward_input(StreamRef stream, OpContext& op_context, const Linear
   if (args.dy8) use_quantized(problem, operands, args.w8.transposed, args.w8.scale, args.dy8.values, args.dy8.scale);
   if (!args.pre_activation) return run_plain(context, stream, problem, operands);
   require(args.pre_activation.data != args.dx.data, "linear_backward_input: pre_activation may not be dx");
-  // Of FP8 products, the library's epilogue takes longer than a pass of our own.
   if (!args.dy8 && fits_epilogue(in, {args.pre_activation.data}) &&
       run_fused(context, stream, problem, MatmulEpilogue::dgelu, operands))
     return;
   run_plain(context, stream, problem, operands);
-  gelu_backward(stream, args.pre_activation, args.dx, args.dx);
+  cuda::gelu_backward(stream, context, args.pre_activation, args.dx, args.dx);
 }
 
 void linear_backward_weight(StreamRef stream, OpContext& op_context, const LinearBackwardWeight& args) {

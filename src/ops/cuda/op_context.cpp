@@ -1,15 +1,44 @@
 #include "ops/cuda/op_context.h"
 
+#include <algorithm>
+#include <cstddef>
+
+#include "core/cuda_check.h"
 #include "core/error.h"
 #include "ops/implementations.h"
 
 namespace plait::ops::cuda {
+namespace {
+
+constexpr std::int64_t most_streams = 32;
+constexpr std::size_t counter_bytes = 256;
+static_assert(most_streams * 2 * sizeof(unsigned) <= counter_bytes);
+
+View without_counters(const View& workspace) {
+  return {workspace.data, DType::u8, {static_cast<std::int64_t>((workspace.bytes() - counter_bytes) / 256 * 256)}};
+}
+
+}  // namespace
+
 CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptions& options)
     : device_(device),
-      workspace_(workspace),
+      workspace_(without_counters(workspace)),
       options_(options),
-      matmul(device, workspace, options),
-      attention(options.deterministic) {}
+      counters_(static_cast<std::byte*>(workspace_.data) + workspace_.bytes(), DType::i32, {most_streams, 2}),
+      matmul(device, workspace_, options),
+      attention(options.deterministic) {
+  check(cudaMemset(counters_.data, 0, counters_.bytes()));
+}
+
+unsigned* CudaOpContext::scale_counters(cudaStream_t stream) {
+  const auto known = std::find(counted_.begin(), counted_.end(), stream);
+  const std::int64_t at = known - counted_.begin();
+  if (known == counted_.end()) {
+    require(at < most_streams, "an op context counts for 32 streams at most");
+    counted_.push_back(stream);
+  }
+  return static_cast<unsigned*>(counters_.data) + 2 * at;
+}
 
 std::vector<std::string> CudaOpContext::choices() const { return matmul.choices(); }
 

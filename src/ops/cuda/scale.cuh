@@ -1,0 +1,82 @@
+// The scale of an FP8 operand (ops/quantize.h), found by the kernel that writes the operand or by one that reads it.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/block_reduce.cuh"
+#include "ops/cuda/elementwise.cuh"
+#include "ops/cuda/op_context.h"
+
+namespace plait::ops::cuda {
+
+// Two words of an op context that are zero between kernels: the largest magnitude so far, and blocks that are done.
+using ScaleCounters = unsigned*;
+
+// Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top.
+struct LargestMagnitude {
+  unsigned pairs = 0;
+  __device__ void take(unsigned pair) { pairs = __vmaxu2(pairs, pair & 0x7fff7fffu); }
+  template <int Width>
+  __device__ void take(const Pack<__nv_bfloat16, Width>& pack) {
+    static_assert(Width % 2 == 0);
+#pragma unroll
+    for (int i = 0; i < Width / 2; ++i) take(reinterpret_cast<const unsigned*>(pack.values)[i]);
+  }
+};
+
+// fp8_scale() of a float, by its bits: the least power of two that is at least largest / (1.75 · 2^8).
+__device__ inline float scale_of(unsigned bits) {
+  constexpr unsigned infinity_bits = 0x7f800000u;
+  if (bits >= infinity_bits) return __uint_as_float(infinity_bits);
+  const int exponent = static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
+  return __uint_as_float(static_cast<unsigned>(max(exponent, -126) + 127) << 23);
+}
+
+// Called by every thread of every block, at most 1024 to a block. The last block to come writes the scale's four words.
+__device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned* scale, ScaleCounters counters) {
+  constexpr unsigned infinity_bits = 0x7f800000u;
+  __shared__ unsigned of_warps[warp_lanes];
+  unsigned most = __reduce_max_sync(full_warp, max(of_thread.pairs >> 16, of_thread.pairs & 0xffffu));
+  if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (unsigned warp = 1; warp < blockDim.x / warp_lanes; ++warp) most = max(most, of_warps[warp]);
+  atomicMax(counters, most << 16);  // a bf16 is the upper half of a float
+  __threadfence();
+  if (atomicAdd(counters + 1, 1u) + 1 < gridDim.x) return;
+  const unsigned largest = atomicExch(counters, 0u);
+  counters[1] = 0;
+  scale[0] = __float_as_uint(scale_of(largest));
+  scale[1] = min(largest, infinity_bits);  // not NaN, so that ranks can take the largest
+  scale[2] = scale[3] = 0;
+}
+
+constexpr int scaling_threads = 256;
+
+// Body as of elementwise(), of whole packs; each it writes it also gives to `largest`.
+template <int Width, typename Body>
+__global__ void __launch_bounds__(scaling_threads)
+    scaling_elementwise_kernel(std::int64_t packs, Body body, unsigned* scale, ScaleCounters counters) {
+  await_previous_kernel();
+  let_next_kernel_begin();
+  LargestMagnitude largest;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * scaling_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * scaling_threads + threadIdx.x; i < packs; i += stride)
+    body.template run<Width>(i * Width, largest);
+  finish_scale(largest, scale, counters);
+}
+
+// elementwise() of bf16, `count` of them a multiple of a pack's, that finds the scale of what it writes too.
+template <typename Body>
+void scaling_elementwise(StreamRef stream, OpContext& context, std::int64_t count, const Body& body, View scale) {
+  constexpr int width = pack_width<__nv_bfloat16>;
+  const auto kernel = scaling_elementwise_kernel<width, Body>;
+  int blocks_per_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, scaling_threads, 0));
+  const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+  const std::int64_t packs = count / width, blocks = std::max<std::int64_t>(1, ceil_div(packs, scaling_threads));
+  launch(stream, {grid_size(std::min(resident, blocks)), scaling_threads}, kernel, packs, body, device_pointer<unsigned>(scale),
+         cuda_context(context).scale_counters(native(stream)));
+}
+
+}  // namespace plait::ops::cuda
