@@ -35,9 +35,7 @@ struct Times {
 Times time_model(CalibrationModel& model, int rounds) {
   std::map<std::pair<InstructionKind, model::SegmentKind>, std::vector<double>> seconds;
   std::vector<double> updates;
-  bool finite = true;
   for (int round = 0; round < rounds; ++round) {
-    finite = model.settle() && finite;
     const std::vector<float> ms = model.synchronize_profile();
     double update = 0;
     std::map<std::pair<InstructionKind, int>, double> passes;  // by segment: a pass may be in parts
@@ -53,7 +51,7 @@ Times time_model(CalibrationModel& model, int rounds) {
   }
   Times times;
   for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
-  if (finite) times.update = median(updates);
+  if (model.is_finite()) times.update = median(updates);
   return times;
 }
 

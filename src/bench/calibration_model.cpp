@@ -11,12 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t fewest_blocks = 2;  // the second has a block on either side, like most blocks of a model
-constexpr std::int64_t blocks_without_head = 4;
-constexpr double share_tolerance = 0.1;  // of the head in all products
+constexpr std::int64_t fewest_blocks = 2;        // the second has a block on either side, like most blocks of a model
+constexpr std::int64_t blocks_without_head = 8;  // of fewer, caches hold more than in training
+constexpr double share_tolerance = 0.1;          // of the head in all products
 constexpr int warm_up_steps = 2;
 constexpr std::int64_t steps_of_data = 1'000'000'000;  // more than anybody has time for
 constexpr std::chrono::milliseconds settling{250};     // power limits act within a tenth of a second
+constexpr int steps_ahead = 2;                         // on their way, so that the GPU never waits and its clock does not rise
 constexpr double most_of_memory = 0.9;
 constexpr float learning_rate = 1e-6f;
 
@@ -109,18 +110,19 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
   synchronize();
 }
 
-bool CalibrationModel::settle() {
-  if (!memory_.device().is_cuda()) return true;  // a host's clock is not ours to settle
+void CalibrationModel::settle() {
   const Clock::time_point start = Clock::now();
   do {
-    enqueue_step();  // with one more on its way, so that the GPU never waits
-    if (interpreter_.pending_results() > 1) static_cast<void>(interpreter_.synchronize_result());
+    enqueue_step();
+    if (interpreter_.pending_results() > steps_ahead) static_cast<void>(interpreter_.synchronize_result());
   } while (Clock::now() - start < settling);
-  return !synchronize().halted;
 }
 
 std::vector<float> CalibrationModel::synchronize_profile() {
-  return interpreter_.synchronize_profile(*batches_, {.update = ++updates_, .lr = learning_rate});
+  if (memory_.device().is_cuda()) settle();  // a host's clock is not ours to settle
+  std::vector<float> ms = interpreter_.synchronize_profile(*batches_, {.update = ++updates_, .lr = learning_rate});
+  finite_ = !synchronize().halted && finite_;
+  return ms;
 }
 
 void CalibrationModel::enqueue_step() {

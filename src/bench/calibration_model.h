@@ -33,17 +33,18 @@ class CalibrationModel {
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
   bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many as in the model
-  // Runs steps for as long as a GPU takes to come to the clock that it holds in training. False if a step was not finite, after
-  // which the optimizer does nothing.
-  bool settle();
-  // One step, instruction by instruction: milliseconds of each of plan().train.
+  // One step, instruction by instruction: milliseconds of each of plan().train. A GPU comes to it from other steps, for as long
+  // as it takes to come to the clock that it holds in training, and without a pause.
   std::vector<float> synchronize_profile();
+  // False if one of those steps was not finite, after which the optimizer does nothing.
+  bool is_finite() const { return finite_; }
   // One step as in training; may block until an earlier one is done.
   void enqueue_step();
   // The latest step's result, once it has run.
   runtime::StepResult synchronize();
 
  private:
+  void settle();
   CalibrationModel(const Config& small, parallel::RankPlan plan, Device device);
 
   DeviceMemory memory_, host_memory_;
@@ -51,7 +52,7 @@ class CalibrationModel {
   runtime::Interpreter interpreter_;
   std::unique_ptr<train::TrainingBatches> batches_;
   std::int64_t updates_ = 0;
-  bool short_of_blocks_ = false;
+  bool short_of_blocks_ = false, finite_ = true;
 };
 
 }  // namespace plait::bench

@@ -252,7 +252,7 @@ void Interpreter::synchronize_aborted() noexcept {
 }
 
 std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
-  require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
+  require(pending_results() < results_in_flight, "Interpreter::synchronize_profile: take results first");
   const std::size_t count = plan_.train.instructions.size();
   struct Ends final : IssueObserver {
     std::vector<Event> events;

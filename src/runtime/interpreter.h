@@ -116,7 +116,7 @@ class Interpreter {
 
   // One more step with every instruction timed: milliseconds by index into plan().train, from when the one before it on its
   // stream and all that it waits for on others had ended to its own end. Nothing stands between its kernels and those of the
-  // next that is not there in training. Blocks; expects no pending results.
+  // next that is not there in training. It runs behind the steps that are on their way; blocks until all have run.
   std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
 
   // The loss of `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
