@@ -45,12 +45,12 @@ double in_flight(const Candidate& c, const parallel::Schedule& schedule, const S
 
 }  // namespace
 
-Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine)
+Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine, StageCut cut)
     : config_(config),
       vocab_(vocab),
       kind_(kind),
       machine_(machine),
-      cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
+      cuts_stages_(config.parallel.stages.empty() && (cut == StageCut::by_seconds || !keys_left_to_planner(config).empty())) {}
 
 std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes,
                                                                const PassSeconds& beside_head) {

@@ -26,10 +26,15 @@ struct Estimate {
   std::vector<double> stages;
 };
 
+// How the stages of a pipeline are cut where the configuration does not say: `by_rule` is what runs, by seconds if it leaves
+// something to the planner, else by FLOPs, so that what it says is the same on every machine.
+enum class StageCut { by_rule, by_seconds };
+
 class Estimator {
  public:
   // Keeps references to its arguments.
-  Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine);
+  Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine,
+            StageCut cut = StageCut::by_rule);
 
   // ConfigError if the candidate cannot be planned.
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);

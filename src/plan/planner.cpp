@@ -104,7 +104,8 @@ class PlanSearch {
       job_.lists_passes = true;
     }
     if (options_.what_if) {
-      job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
+      job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_,
+                                       stages_by_seconds(job_.best.candidate));
     }
     return std::move(job_);
   }
@@ -124,6 +125,12 @@ class PlanSearch {
     Site site;
     Placer placer;
   };
+
+  // None if that is how they are cut already.
+  std::vector<double> stages_by_seconds(const Candidate& c) const {
+    if (c.pipeline == 1 || !c.stages.empty()) return {};
+    return Estimator(config_, vocab_, site_.kind, site_.machine, StageCut::by_seconds).estimate(c, ways_.speeds(c)).stages;
+  }
 
   void open_desks() {
     std::size_t threads = static_cast<std::size_t>(options_.threads);

@@ -1,6 +1,7 @@
 #include "plan/what_if.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,22 +58,40 @@ class WhatIf {
     return std::nullopt;
   }
 
+  // "with parallel.stages=[7.5, 4.5] ...", where these are cut by FLOPs.
+  std::optional<std::string> by_stages(const std::vector<double>& stages) {
+    if (stages.empty()) return std::nullopt;
+    Config other = with(config_, best_.candidate);
+    other.parallel.stages = stages;
+    const auto evaluation = gain(other);
+    if (!evaluation) return std::nullopt;
+    return fmt::format("with parallel.stages=[{}] a step would take {:.1f} ms instead of {:.1f}", fmt::join(stages, ", "),
+                       1e3 * evaluation->step_seconds, 1e3 * best_.step_seconds);
+  }
+
   // "with comm.braid=ahead ...", where the first forward of a step has no other pass to be braided with.
   std::optional<std::string> by_braids() {
     Config ahead = with(config_, best_.candidate);
     const ParallelConfig& parallel = ahead.parallel;
     if (ahead.comm.braid || parallel.tensor == 1 || !no_ahead(ahead, parallel.pipeline).empty()) return std::nullopt;
     ahead.comm.braid = Braid::ahead;
-    Placer placer(*site_.fabric);
-    const Evaluation other = evaluate(ahead, vocab_, ranks_, site_, placer);
-    if (other.step_seconds > least_gain * best_.step_seconds || !memory_problem(other, site_.machine).empty())
-      return std::nullopt;
+    const auto other = gain(ahead);
+    if (!other) return std::nullopt;
     return fmt::format("with comm.braid=ahead a step would take {:.1f} ms instead of {:.1f}, and hold {} more",
-                       1e3 * other.step_seconds, 1e3 * best_.step_seconds,
-                       format_bytes(other.most_bytes() - best_.most_bytes()));
+                       1e3 * other->step_seconds, 1e3 * best_.step_seconds,
+                       format_bytes(other->most_bytes() - best_.most_bytes()));
   }
 
  private:
+  // None if that is not faster, or does not fit.
+  std::optional<Evaluation> gain(const Config& other) {
+    Placer placer(*site_.fabric);
+    Evaluation evaluation = evaluate(other, vocab_, ranks_, site_, placer);
+    if (evaluation.step_seconds > least_gain * best_.step_seconds) return std::nullopt;
+    if (!memory_problem(evaluation, site_.machine).empty()) return std::nullopt;
+    return evaluation;
+  }
+
   const Config& config_;
   const std::int64_t vocab_;
   const int ranks_;
@@ -118,7 +137,8 @@ std::optional<std::string> by_memory(const Site& site, const Evaluation& best,
 
 std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site,
                                            const Evaluation& best, const std::vector<Evaluation>& alternatives,
-                                           const std::vector<EstimatedCandidate>& too_large) {
+                                           const std::vector<EstimatedCandidate>& too_large,
+                                           const std::vector<double>& stages) {
   std::vector<std::string> sentences;
   const auto add = [&](std::optional<std::string> sentence) {
     if (sentence) sentences.push_back(std::move(*sentence));
@@ -129,6 +149,7 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
   if (ranks <= most_ranks_looked_at) {
     WhatIf what_if(config, vocab, ranks, site, best);
     if (other != alternatives.end()) add(what_if.by_links(*other));
+    add(what_if.by_stages(stages));
     add(what_if.by_braids());
   }
   add(by_memory(site, best, too_large));

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <limits>
@@ -159,6 +160,39 @@ TEST(Planner, SaysWhatAForwardAheadWouldGain) {
   EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.braid=passes"})) << "it was chosen";
   EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.braid=ahead"}));
   EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.overlap=false"})) << "nothing is hidden";
+}
+
+// A configuration that leaves nothing open has its stages cut by FLOPs, in which a head is cheaper than in seconds.
+TEST(Planner, SaysWhatStagesCutBySecondsWouldGain) {
+  topology::Fabric fabric = fixture("nvswitch8.xml");
+  const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
+  const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
+  const auto plan = [&](const std::vector<std::string>& keys) {
+    const Config config = parse_config(R"(
+model: {preset: gpt2-124m}
+data: {tokenizer: random, sequence_length: 1024}
+train: {steps: 1, global_batch: 32, micro_batch: 4}
+parallel: {data: 1, pipeline: 2, schedule: 1f1b}
+)",
+                                       keys);
+    return plan_job(config, config.model.vocab, 2, site);
+  };
+  const auto said = [](const PlannedJob& job) {
+    const auto sentence =
+        std::ranges::find_if(job.what_if, [](const std::string& s) { return s.starts_with("with parallel.stages=["); });
+    return sentence == job.what_if.end() ? std::string() : *sentence;
+  };
+  const PlannedJob job = plan({});
+  const std::string sentence = said(job);
+  ASSERT_FALSE(sentence.empty());
+  const std::size_t end = sentence.find(']') + 1;
+  const std::string stages = sentence.substr(std::string("with ").size(), end - std::string("with ").size());
+  const PlannedJob other = plan({stages});
+  EXPECT_LT(other.best.step_seconds, 0.95 * job.best.step_seconds);
+  EXPECT_EQ(sentence.substr(end), fmt::format(" a step would take {:.1f} ms instead of {:.1f}", 1e3 * other.best.step_seconds,
+                                              1e3 * job.best.step_seconds));
+  EXPECT_EQ(said(other), "") << "it was chosen";
+  EXPECT_EQ(said(plan({"parallel.zero=auto"})), "") << "stages are cut by seconds where something is left open";
 }
 
 TEST(Planner, TheSameQuestionHasTheSameAnswer) {
