@@ -45,6 +45,7 @@ class AbsentLink final : public comm::p2p::Link {
   }
   void await_place(comm::p2p::CounterBatch&) override { no_places(); }
   void mark_sent(comm::p2p::CounterBatch&) override { no_places(); }
+  comm::p2p::CountedCopy counted_copy(const void*, std::size_t, int) override { no_places(); }
   void post(comm::p2p::CounterBatch&) override { no_places(); }
   void await_arrival(comm::p2p::CounterBatch&) override { no_places(); }
   const std::vector<comm::p2p::Place>& places() const override { return places_; }

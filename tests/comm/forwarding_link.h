@@ -16,6 +16,9 @@ class ForwardingLink : public p2p::Link {
   }
   void await_place(p2p::CounterBatch& counters) override { inner_->await_place(counters); }
   void mark_sent(p2p::CounterBatch& counters) override { inner_->mark_sent(counters); }
+  p2p::CountedCopy counted_copy(const void* data, std::size_t bytes, int place) override {
+    return inner_->counted_copy(data, bytes, place);
+  }
   void post(p2p::CounterBatch& counters) override { inner_->post(counters); }
   void await_arrival(p2p::CounterBatch& counters) override { inner_->await_arrival(counters); }
   const std::vector<p2p::Place>& places() const override { return inner_->places(); }

@@ -13,6 +13,7 @@
 
 #include "comm/p2p/choice.h"
 #include "comm/p2p/counter_batch.h"
+#include "comm/p2p/mover.h"
 #include "comm/p2p/pair_facts.h"
 #include "comm/paths.h"
 #include "comm/rendezvous.h"
@@ -112,6 +113,8 @@ class Link {
   // Receiver: says that its place is free; waits for it.
   virtual void await_place(CounterBatch& counters) = 0;
   virtual void mark_sent(CounterBatch& counters) = 0;
+  // Sender with places: both of these and the copy of the next message to places()[place] in one, for copy_between_counters.
+  virtual CountedCopy counted_copy(const void* data, std::size_t bytes, int place) = 0;
   virtual void post(CounterBatch& counters) = 0;
   virtual void await_arrival(CounterBatch& counters) = 0;
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.

@@ -198,16 +198,26 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
     if (p.landing.empty() || std::exchange(p.posted, true)) return;
     for (int place = 0; place < link_collectives::places; ++place) p.from->post(counters);
   });
-  for_each_other([&](int other) {
-    if (piece(other).bytes > 0 && !peer(other).to->places().empty()) peer(other).to->await_place(counters);
-  });
-  counters.enqueue(stream);
+  const bool by_kernel = stream.device().is_cuda();
+  const auto is_short = [&](const Piece& sent) { return by_kernel && sent.bytes <= longest_counted_copy; };
+  const auto next_place = [](Peer& p) { return static_cast<int>(p.sent++ % link_collectives::places); };
+  std::vector<CountedCopy> short_ones;
   for_each_other([&](int other) {
     const Piece sent = piece(other);
-    if (sent.bytes == 0) return;
     Peer& p = peer(other);
+    if (sent.bytes == 0 || p.to->places().empty()) return;
+    if (is_short(sent)) return short_ones.push_back(p.to->counted_copy(sent.data, sent.bytes, next_place(p)));
+    p.to->await_place(counters);
+  });
+  counters.enqueue(stream);
+  if (by_kernel) copy_between_counters(stream, short_ones);
+  for_each_other([&](int other) {
+    const Piece sent = piece(other);
+    Peer& p = peer(other);
+    if (sent.bytes == 0) return;
     if (p.to->places().empty()) return p.to->send(stream, bytes_at(sent.data, sent.bytes));
-    stream.copy(p.to->memory_of(static_cast<int>(p.sent++ % link_collectives::places)), sent.data, sent.bytes);
+    if (is_short(sent)) return;
+    stream.copy(p.to->memory_of(next_place(p)), sent.data, sent.bytes);
     p.to->mark_sent(counters);
   });
   for_each_arrival([&](int other) {

@@ -91,6 +91,9 @@ class MailboxLink final : public AbortableLink {
   }
   void await_place(CounterBatch& counters) override { in_place("await_place", End::sender).await_place(counters); }
   void mark_sent(CounterBatch& counters) override { in_place("mark_sent", End::sender).mark_sent(counters); }
+  CountedCopy counted_copy(const void* data, std::size_t bytes, int place) override {
+    return in_place("counted_copy", End::sender).counted_copy(data, bytes, place);
+  }
   void post(CounterBatch& counters) override { in_place("post", End::receiver).post(counters); }
   void await_arrival(CounterBatch& counters) override { in_place("await_arrival", End::receiver).await_arrival(counters); }
   const std::vector<Place>& places() const override { return options_.places; }
@@ -131,6 +134,7 @@ class CommunicatorLink final : public AbortableLink {
   std::byte* memory_of(int) const override { no_places(); }
   void await_place(CounterBatch&) override { no_places(); }
   void mark_sent(CounterBatch&) override { no_places(); }
+  CountedCopy counted_copy(const void*, std::size_t, int) override { no_places(); }
   void post(CounterBatch&) override { no_places(); }
   void await_arrival(CounterBatch&) override { no_places(); }
   void receive(StreamRef stream, View data, Event* announced, int) override {

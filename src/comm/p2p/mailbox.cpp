@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "comm/p2p/mover.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
@@ -23,6 +22,7 @@ std::size_t size_of_all(std::span<const View> parts) {
 Mailbox::Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel)
     : memory_(std::move(memory)), end_(end), by_kernel_(by_kernel), release_stream_(release_stream) {
   require(memory_.announced && memory_.ready && memory_.credit, "Mailbox: a counter is missing");
+  if (by_kernel_) load_copying_kernels();
   require(memory_.slot_count == 0 || (memory_.slots && memory_.slot_bytes > 0), "Mailbox: its slots have no memory");
 }
 
@@ -49,18 +49,17 @@ void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
   const std::size_t total = size_of_all(parts);
   if (in_place() && total > 0) {
     require(place >= 0 && place < std::ssize(memory_.places), "Mailbox::send: there is no such place");
-    await(stream, memory_.credit, chunks_ + 1);
-    pass_chunk(stream, parts, 0, total, memory_.places[static_cast<std::size_t>(place)], Direction::into_slot, memory_.ready,
-               ++chunks_);
-    return;
+    const std::uint32_t n = ++chunks_;
+    return pass_chunk(stream, {memory_.credit, n}, parts, 0, total, memory_.places[static_cast<std::size_t>(place)],
+                      Direction::into_slot, {memory_.ready, n});
   }
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::send: it has no slots");
     const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
     // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
-    await(stream, memory_.credit, chunks_ + 1 - slots);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::into_slot,
-               memory_.ready, ++chunks_);
+    const std::uint32_t n = ++chunks_;
+    pass_chunk(stream, {memory_.credit, n - slots}, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(),
+               Direction::into_slot, {memory_.ready, n});
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
@@ -69,9 +68,9 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   const std::size_t total = size_of_all(parts);
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
-    await(stream, memory_.ready, ++chunks_);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::out_of_slot,
-               memory_.credit, chunks_);
+    const std::uint32_t n = ++chunks_;
+    pass_chunk(stream, {memory_.ready, n}, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(),
+               Direction::out_of_slot, {memory_.credit, n});
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
@@ -84,9 +83,15 @@ void Mailbox::await_place(CounterBatch& counters) { counters.wait(memory_.credit
 
 void Mailbox::mark_sent(CounterBatch& counters) { counters.write(memory_.ready, ++chunks_); }
 
-void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
-                         Direction direction, std::uint32_t* counter, std::uint32_t value) const {
-  const bool counts_itself = by_kernel_ && bytes <= longest_copy_with_counter;
+CountedCopy Mailbox::counted_copy(const void* data, std::size_t bytes, int place) {
+  const std::uint32_t n = ++chunks_;
+  return {{memory_.credit, n}, {this->place(place), data, bytes}, {memory_.ready, n}};
+}
+
+void Mailbox::pass_chunk(StreamRef stream, CounterValue awaited, std::span<const View> parts, std::size_t first,
+                         std::size_t bytes, std::byte* slot, Direction direction, CounterValue counter) const {
+  const bool by_one_kernel = by_kernel_ && parts.size() == 1 && bytes <= longest_counted_copy;
+  if (!by_one_kernel) await(stream, awaited.counter, awaited.value);
   std::size_t part_first = 0;  // parts lie end to end
   for (const View& part : parts) {
     const std::size_t begin = std::max(first, part_first), end = std::min(first + bytes, part_first + part.bytes());
@@ -96,8 +101,9 @@ void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::siz
       const bool into = direction == Direction::into_slot;
       std::byte* to = into ? place : data;
       const std::byte* from = into ? data : place;
-      if (counts_itself && end == first + bytes) {
-        copy_and_count_by_kernel(stream, to, from, end - begin, counter, value);
+      if (by_one_kernel) {
+        const CountedCopy copy{awaited, {to, from, bytes}, counter};
+        copy_between_counters(stream, std::span(&copy, 1));
       } else if (by_kernel_) {
         copy_by_kernel(stream, to, from, end - begin);
       } else {
@@ -106,7 +112,7 @@ void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::siz
     }
     part_first += part.bytes();
   }
-  if (!counts_itself) stream.write_value(counter, value);
+  if (!by_one_kernel) stream.write_value(counter.counter, counter.value);
 }
 
 void Mailbox::release_waits() noexcept {

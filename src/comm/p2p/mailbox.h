@@ -9,8 +9,9 @@
 // Any copy within one GPU is a kernel and waits until other kernels leave it an SM. That is why messages arrive in place.
 //
 // The transport decides where the memory is and how it becomes visible (MailboxMemory); the mover decides who copies. Stream
-// write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work. A message
-// larger than a slot travels in chunks: one enters the ring while another leaves it.
+// write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work; of a short
+// message that a kernel copies, that kernel does. A message larger than a slot travels in chunks: one enters the ring while
+// another leaves it.
 //
 // Each end belongs to one thread, and its calls to one stream or to streams joined by events. Counters count chunks modulo 2^32
 // and are never reset.
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "comm/p2p/counter_batch.h"
+#include "comm/p2p/mover.h"
 #include "core/stream.h"
 #include "core/view.h"
 
@@ -46,7 +48,7 @@ enum class End { sender, receiver };
 class Mailbox {
  public:
   // `release_stream`: of this end's device, for release_waits(); outlives the mailbox. `by_kernel`: this end copies with an SM
-  // kernel instead of the stream's copy.
+  // kernel instead of the stream's copy, and short messages (longest_counted_copy) with one that waits.
   Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel);
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -70,6 +72,8 @@ class Mailbox {
   // mark_sent: it is there.
   void await_place(CounterBatch& counters);
   void mark_sent(CounterBatch& counters);
+  // Both of these and the copy to places[place], for copy_between_counters.
+  CountedCopy counted_copy(const void* data, std::size_t bytes, int place);
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
   // Bytes that may be sent before anything is received; in place, as many as the places have.
@@ -89,9 +93,9 @@ class Mailbox {
  private:
   enum class Direction { into_slot, out_of_slot };
   void await(StreamRef stream, const std::uint32_t* counter, std::uint32_t value) const;
-  // Copies bytes [first, first + bytes) of the parts to or from `slot` and then sets the counter.
-  void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
-                  Direction direction, std::uint32_t* counter, std::uint32_t value) const;
+  // Waits, copies bytes [first, first + bytes) of the parts to or from `slot` and then sets the counter.
+  void pass_chunk(StreamRef stream, CounterValue awaited, std::span<const View> parts, std::size_t first, std::size_t bytes,
+                  std::byte* slot, Direction direction, CounterValue counter) const;
   std::byte* current_slot() const { return memory_.slots + static_cast<std::size_t>(next_slot_) * memory_.slot_bytes; }
 
   MailboxMemory memory_;

@@ -14,12 +14,6 @@ namespace plait::comm::p2p {
 // blocks: 16 fill an NVLink on an H200. Any alignment; both at 16 bytes is fast. CUDA streams only.
 void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas = 16);
 
-// The same by one thread block, which then sets a counter as StreamRef::write_value does: for short messages, where starting
-// another operation for the counter takes longer than the copy.
-constexpr std::size_t longest_copy_with_counter = std::size_t{64} << 10;
-void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter,
-                              std::uint32_t value);
-
 struct Copy {
   void* to = nullptr;
   const void* from = nullptr;
@@ -27,11 +21,28 @@ struct Copy {
 };
 inline constexpr int most_copies = link_collectives::most_ranks;
 
+// Several copies of short messages at once, each by one thread block between two counters: it waits for `awaited` and sets
+// `counter` as wait_value and write_value of StreamRef do, where starting an operation for each counter takes longer than the
+// copy. While it waits it occupies a part of a multiprocessor, as kernels of NCCL do. Without an awaited counter it begins at
+// once. At most most_copies.
+struct CounterValue {
+  std::uint32_t* counter = nullptr;
+  std::uint32_t value = 0;
+};
+struct CountedCopy {
+  CounterValue awaited;
+  Copy copy;
+  CounterValue counter;
+};
+constexpr std::size_t longest_counted_copy = std::size_t{64} << 10;
+void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies);
+
 // Several copies within one device that do not overlap: on a GPU one kernel, as each would have to wait until other kernels
 // leave it an SM. At most most_copies; of any alignment, all at 16 bytes is fast.
 void copy_all(StreamRef stream, std::span<const Copy> copies);
 void copy_all_by_kernel(StreamRef stream, std::span<const Copy> copies);  // CUDA streams only
-// Loads its kernels to the current device.
+// Loads the kernels of copy_all and copy_between_counters to the current device: once one of them waits, that can take until
+// the device has nothing to do.
 void load_copying_kernels();
 
 }  // namespace plait::comm::p2p

@@ -11,7 +11,7 @@ namespace {
 }  // namespace
 
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
-void copy_and_count_by_kernel(StreamRef, void*, const void*, std::size_t, std::uint32_t*, std::uint32_t) { refuse(); }
+void copy_between_counters(StreamRef, std::span<const CountedCopy>) { refuse(); }
 void copy_all_by_kernel(StreamRef, std::span<const Copy>) { refuse(); }
 void load_copying_kernels() { refuse(); }
 void combine_by_kernel(StreamRef, View, std::span<const std::byte* const>, Reduction) { refuse(); }

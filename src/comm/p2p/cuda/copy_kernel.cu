@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "comm/p2p/mover.h"
 #include "core/cuda_check.h"
@@ -16,8 +17,7 @@ constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is
 // Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
 // No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
 template <typename Word>
-__device__ void copy_part(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words,
-                          unsigned tail) {
+__device__ void copy_part(std::byte* to, const std::byte* from, unsigned head, std::size_t words, unsigned tail) {
   auto* const to_words = reinterpret_cast<Word*>(to + head);
   const auto* const from_words = reinterpret_cast<const Word*>(from + head);
   const std::size_t first = blockIdx.x * std::size_t{threads} + threadIdx.x;
@@ -44,16 +44,26 @@ __global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to
   copy_part<Word>(to, from, head, words, tail);
 }
 
-// One block. Each thread's words are on their way to everybody before the counter is.
-template <typename Word>
-__global__ void __launch_bounds__(threads)
-    copy_words_and_count(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words,
-                         unsigned tail, std::uint32_t* counter, std::uint32_t value) {
-  copy_part<Word>(to, from, head, words, tail);
-  __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) *const_cast<volatile std::uint32_t*>(counter) = value;
+// Counters wrap around. What was written before the counter was is seen after this.
+__device__ void wait_for(const CounterValue& awaited) {
+  std::uint32_t value;
+  do {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(awaited.counter) : "memory");
+  } while (static_cast<std::int32_t>(value - awaited.value) < 0);
 }
+
+// What two addresses that agree in their lower bits have between them: `head` bytes before the first word, words, and the rest.
+template <typename Word>
+struct Split {
+  __host__ __device__ Split(const void* to, std::size_t bytes) {
+    const std::size_t before = (sizeof(Word) - reinterpret_cast<std::uintptr_t>(to) % sizeof(Word)) % sizeof(Word);
+    head = static_cast<unsigned>(before < bytes ? before : bytes);
+    words = (bytes - head) / sizeof(Word);
+    tail = static_cast<unsigned>(bytes - head - words * sizeof(Word));
+  }
+  unsigned head, tail;
+  std::size_t words;
+};
 
 struct Copies {
   std::byte* to[most_copies];
@@ -65,32 +75,37 @@ struct Copies {
 template <typename Word>
 __global__ void __launch_bounds__(threads) copy_several(Copies copies) {
   std::byte* const to = copies.to[blockIdx.y];
-  const std::size_t bytes = copies.bytes[blockIdx.y];
-  const std::size_t before = (sizeof(Word) - reinterpret_cast<std::uintptr_t>(to) % sizeof(Word)) % sizeof(Word);
-  const std::size_t head = before < bytes ? before : bytes, words = (bytes - head) / sizeof(Word);
-  copy_part<Word>(to, copies.from[blockIdx.y], static_cast<unsigned>(head), words,
-                  static_cast<unsigned>(bytes - head - words * sizeof(Word)));
+  const Split<Word> split(to, copies.bytes[blockIdx.y]);
+  copy_part<Word>(to, copies.from[blockIdx.y], split.head, split.words, split.tail);
 }
 
-struct Counting {
-  std::uint32_t* counter = nullptr;  // none: only the copy
-  std::uint32_t value = 0;
+struct CountedCopies {
+  CountedCopy list[most_copies];
 };
 
+// A block each. Its words are on their way to everybody before its counter is. No __restrict__: the compiler must not take what
+// others write while a block waits for something that does not change.
 template <typename Word>
-void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size_t bytes, int ctas, Counting counting) {
-  const auto address = reinterpret_cast<std::uintptr_t>(to);
-  const std::size_t head = std::min(bytes, (sizeof(Word) - address % sizeof(Word)) % sizeof(Word));
-  const std::size_t words = (bytes - head) / sizeof(Word);
-  const std::size_t tail = bytes - head - words * sizeof(Word);
-  const std::size_t useful = std::max<std::size_t>(1, (words + threads - 1) / threads);
-  const auto blocks = static_cast<unsigned>(std::min(useful, static_cast<std::size_t>(ctas)));
-  if (counting.counter) {
-    copy_words_and_count<Word><<<1, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words,
-                                                          static_cast<unsigned>(tail), counting.counter, counting.value);
-  } else {
-    copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail));
+__global__ void __launch_bounds__(threads) copy_several_between_counters(CountedCopies copies) {
+  const CountedCopy& c = copies.list[blockIdx.y];
+  if (c.awaited.counter) {
+    if (threadIdx.x == 0) wait_for(c.awaited);
+    __syncthreads();
   }
+  auto* const to = static_cast<std::byte*>(c.copy.to);
+  const Split<Word> split(to, c.copy.bytes);
+  copy_part<Word>(to, static_cast<const std::byte*>(c.copy.from), split.head, split.words, split.tail);
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) *const_cast<volatile std::uint32_t*>(c.counter.counter) = c.counter.value;
+}
+
+template <typename Word>
+void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size_t bytes, int ctas) {
+  const Split<Word> split(to, bytes);
+  const std::size_t useful = std::max<std::size_t>(1, (split.words + threads - 1) / threads);
+  const auto blocks = static_cast<unsigned>(std::min(useful, static_cast<std::size_t>(ctas)));
+  copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, split.head, split.words, split.tail);
   check(cudaGetLastError());
 }
 
@@ -120,56 +135,66 @@ void launch_several(StreamRef stream, std::span<const Copy> copies) {
 }
 
 template <typename Word>
-void load_copy_several() {
+void load_kernels() {
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, copy_several<Word>));
+  check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word>));
 }
 
-// Words as wide as the two addresses agree in their lower bits.
-void copy(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas, Counting counting) {
-  require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
-  auto* const native = static_cast<cudaStream_t>(stream.native());
-  auto* const target = static_cast<std::byte*>(to);
-  const auto* const source = static_cast<const std::byte*>(from);
-  if (agree(to, from, sizeof(uint4))) {
-    launch<uint4>(native, target, source, bytes, ctas, counting);
-  } else if (agree(to, from, sizeof(std::uint32_t))) {
-    launch<std::uint32_t>(native, target, source, bytes, ctas, counting);
-  } else {
-    launch<unsigned char>(native, target, source, bytes, ctas, counting);
-  }
+// Calls f(word) for the widest word in which the addresses of all copies agree.
+template <typename Copied, typename F>
+void with_word(std::span<const Copied> copies, const F& f) {
+  const auto copy_of = [](const Copied& c) -> const Copy& {
+    if constexpr (std::is_same_v<Copied, Copy>)
+      return c;
+    else
+      return c.copy;
+  };
+  const auto all_agree = [&](std::size_t word) {
+    return std::ranges::all_of(copies, [&](const Copied& c) { return agree(copy_of(c).to, copy_of(c).from, word); });
+  };
+  if (all_agree(sizeof(uint4))) return f(uint4{});
+  if (all_agree(sizeof(std::uint32_t))) return f(std::uint32_t{});
+  f(static_cast<unsigned char>(0));
 }
 
 }  // namespace
 
 void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas) {
+  require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
   require(ctas > 0, "copy_by_kernel needs at least one thread block");
-  if (bytes > 0) copy(stream, to, from, bytes, ctas, {});
+  if (bytes == 0) return;
+  const Copy copy{to, from, bytes};
+  with_word(std::span(&copy, 1), [&](auto word) {
+    launch<decltype(word)>(static_cast<cudaStream_t>(stream.native()), static_cast<std::byte*>(to),
+                           static_cast<const std::byte*>(from), bytes, ctas);
+  });
 }
 
-void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter,
-                              std::uint32_t value) {
-  require(counter != nullptr, "copy_and_count_by_kernel needs a counter");
-  copy(stream, to, from, bytes, 1, {counter, value});
+void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies) {
+  require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
+  require(copies.size() <= most_copies, "copy_between_counters: too many copies");
+  if (copies.empty()) return;
+  CountedCopies list{};
+  for (std::size_t n = 0; n < copies.size(); ++n) {
+    require(copies[n].counter.counter != nullptr, "copy_between_counters needs a counter");
+    list.list[n] = copies[n];
+  }
+  with_word(copies, [&](auto word) {
+    copy_several_between_counters<decltype(word)>
+        <<<dim3(1, static_cast<unsigned>(copies.size())), threads, 0, static_cast<cudaStream_t>(stream.native())>>>(list);
+  });
+  check(cudaGetLastError());
 }
 
 void copy_all_by_kernel(StreamRef stream, std::span<const Copy> copies) {
-  const auto all_agree = [&](std::size_t word) {
-    return std::ranges::all_of(copies, [word](const Copy& copy) { return agree(copy.to, copy.from, word); });
-  };
-  if (all_agree(sizeof(uint4))) {
-    launch_several<uint4>(stream, copies);
-  } else if (all_agree(sizeof(std::uint32_t))) {
-    launch_several<std::uint32_t>(stream, copies);
-  } else {
-    launch_several<unsigned char>(stream, copies);
-  }
+  with_word(copies, [&](auto word) { launch_several<decltype(word)>(stream, copies); });
 }
 
 void load_copying_kernels() {
-  load_copy_several<uint4>();
-  load_copy_several<std::uint32_t>();
-  load_copy_several<unsigned char>();
+  load_kernels<uint4>();
+  load_kernels<std::uint32_t>();
+  load_kernels<unsigned char>();
 }
 
 }  // namespace plait::comm::p2p
