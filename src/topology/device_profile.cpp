@@ -16,9 +16,9 @@ namespace {
 // What a step sustains of the data sheet's rate in fp32, in which none was measured.
 constexpr double sustained_single = 0.79;
 
-// Of twice what 16-bit products sustain. By themselves, for a third of a second on H200, products of a block run at 1.63 to 1.75
-// times those in bf16, as the same power limit decides. In a step the passes around them draw less and leave them more: those of
-// GPT-2 1558M take 1.9 times less time.
+// Of twice what 16-bit products sustain. By themselves, for a third of a second on H200, products of a block run at 1.63
+// to 1.75 times those in bf16, as the same power limit decides. In a step the passes around them draw less and leave them more:
+// those of GPT-2 1558M take 1.9 times less time.
 constexpr double sustained_fp8 = 0.95;
 
 // What predictions are off by where steps were measured.
