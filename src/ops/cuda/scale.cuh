@@ -12,6 +12,8 @@ namespace plait::ops::cuda {
 // Two words of an op context that are zero between kernels: the largest magnitude so far, and blocks that are done.
 using ScaleCounters = unsigned*;
 
+constexpr unsigned infinity_bits = 0x7f800000u;
+
 // Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top.
 struct LargestMagnitude {
   unsigned pairs = 0;
@@ -26,7 +28,6 @@ struct LargestMagnitude {
 
 // fp8_scale() of a float, by its bits: the least power of two that is at least largest / (1.75 · 2^8).
 __device__ inline float scale_of(unsigned bits) {
-  constexpr unsigned infinity_bits = 0x7f800000u;
   if (bits >= infinity_bits) return __uint_as_float(infinity_bits);
   const int exponent = static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
   return __uint_as_float(static_cast<unsigned>(max(exponent, -126) + 127) << 23);
@@ -34,7 +35,6 @@ __device__ inline float scale_of(unsigned bits) {
 
 // Called by every thread of every block, at most 1024 to a block. The last block to come writes the scale's four words.
 __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned* scale, ScaleCounters counters) {
-  constexpr unsigned infinity_bits = 0x7f800000u;
   __shared__ unsigned of_warps[warp_lanes];
   unsigned most = __reduce_max_sync(full_warp, max(of_thread.pairs >> 16, of_thread.pairs & 0xffffu));
   if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = most;
