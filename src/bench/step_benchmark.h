@@ -19,7 +19,7 @@ struct StepBenchmarkRequest {
   // This rank of the layout by itself, on the first device: collectives and messages copy its own data where they would move
   // others' (bench/absent_groups.h), which shows what it computes if nothing but that held it up. -1: all ranks.
   std::int64_t alone = -1;
-  bool breakdown = false;  // adds one step in which every instruction is timed by itself
+  bool breakdown = false;  // adds one step in which every instruction is timed, from the end of what came before it
   std::vector<std::string> argv;
   ProgressCallback progress = no_progress;  // on rank 0, after each step and before the first
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
-#include <utility>
 
 #include "core/error.h"
 #include "ops/elementwise.h"
@@ -273,15 +272,12 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   for (std::size_t n = 0; n < count; ++n) {
     const parallel::Instruction& i = plan_.train.instructions[n];
     float& latest = stream_ms[static_cast<std::size_t>(i.stream)];
-    const float end = elapsed_ms(origin, ends.events[n]);
-    float begin = std::exchange(latest, end);
+    float begin = latest;
     for (const int awaited : i.waits) {
-      // A host's thread may note an end after what waited for it has ended too: then that is no end to count from.
-      const float other = awaited < static_cast<int>(n) ? end_ms[static_cast<std::size_t>(awaited)] : begin;
-      if (other < end) begin = std::max(begin, other);
+      if (awaited < static_cast<int>(n)) begin = std::max(begin, end_ms[static_cast<std::size_t>(awaited)]);
     }
-    end_ms.push_back(end);
-    milliseconds.push_back(end - begin);
+    end_ms.push_back(latest = elapsed_ms(origin, ends.events[n]));
+    milliseconds.push_back(std::max(0.0f, latest - begin));
   }
   return milliseconds;
 }

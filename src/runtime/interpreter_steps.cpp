@@ -39,14 +39,20 @@ void Interpreter::issue(BoundProgram& bound, const StepInputs& inputs, IssueObse
     observer.started(n, s);
     instruction.issue(inputs, observer.ready(n));
     const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
+    const auto note = [&](StreamRef aside) {
+      if (observed) observer.done(n, aside);
+      if (part) return;
+      if (captured)
+        board_.captured(aside, program, n);
+      else
+        board_.enqueued(aside, program, n);
+    };
+    // A host's threads take turns, so that others could end before this end is noted: there it is noted before they go on. On a
+    // GPU a note holds up its stream, and comes after.
+    const bool notes_first = !s.device().is_cuda();
+    if (notes_first) note(s);
     if (instruction.is_awaited || observed || shown) s.record(end);
-    const StreamRef aside = observed || shown ? s.aside(end) : s;
-    if (observed) observer.done(n, aside);
-    if (part) continue;
-    if (captured)
-      board_.captured(aside, program, n);
-    else
-      board_.enqueued(aside, program, n);
+    if (!notes_first) note(observed || shown ? s.aside(end) : s);
   }
 }
 
