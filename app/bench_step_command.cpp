@@ -60,6 +60,12 @@ void print(const nlohmann::ordered_json& r) {
                            r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>()));
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
+  if (r.contains("predicted")) {
+    const double predicted = r["predicted"]["step_ms"].get<double>();
+    print_folded(fmt::format("  predicted     {:.2f} ms ({:+.1f} %), from {}", predicted,
+                             100 * (predicted / r["step_ms"]["median"].get<double>() - 1),
+                             r["predicted"]["machine"].get<std::string>()));
+  }
   fmt::print("  throughput    {:.0f} tokens/s, {} per device", r["tokens_per_second"].get<double>(),
              tflops_text(r["tflops_per_gpu"].get<double>()));
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());

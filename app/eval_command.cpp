@@ -127,21 +127,14 @@ void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_flag("--json", o->json, "One JSON document on stdout")->excludes(tokens);
   command->callback([o, &status, argc, argv] {
     const checkpoint::FoundCheckpoint found = checkpoint::find_weights(o->weights);
-    std::optional<launch::SettledJob> job = launch::settled_by_launcher();
-    train::EvaluationRequest request{.job = {},
+    auto [job, joined] = launch::begin_job([&] { return config_of(*o, found.directory); });
+    train::EvaluationRequest request{.job = std::move(job),
                                      .checkpoint = found.directory,
                                      .run_dir = found.run_dir,
                                      .tokens = o->tokens,
                                      .logits = o->logits,
                                      .argv = std::vector<std::string>(argv, argv + argc),
-                                     .joined = nullptr};
-    const Config config = job ? job->config : config_of(*o, found.directory);
-    request.joined = launch::join_job(config);
-    if (!job) {
-      job = launch::settle(config, request.joined);
-      launch::tell_rank_processes(*job);
-    }
-    request.job = *std::move(job);
+                                     .joined = std::move(joined)};
     request.note = message_to_stderr;
     std::optional<TaskProgress> progress;  // where rank 0 is
     request.progress = progress_from_first_call(progress, "evaluating");

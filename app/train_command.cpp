@@ -83,19 +83,13 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--plan", options->plan,
                       "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
-    std::optional<launch::SettledJob> job = launch::settled_by_launcher();
-    const Config config = job ? job->config : config_of(*options);
+    // From when the other ranks are there: until then a signal ends the process, as nothing is lost. It stays to the very end:
+    // one that comes when the run is over and the process on its way out must not make it a failure.
+    auto [job, joined] = launch::begin_job([&] { return config_of(*options); }, [] { launch::StopSignals().stay(); });
+    if (!job.note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job.note);
     train::TrainRequest request;
-    request.joined = launch::join_job(config);
-    // From when the other ranks are there: planning may take a while. Until then a signal ends the process, as nothing is lost.
-    // It stays to the very end: one that comes when the run is over and the process on its way out must not make it a failure.
-    launch::StopSignals().stay();
-    if (!job) {
-      job = launch::settle(config, request.joined);
-      if (!job->note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job->note);
-      launch::tell_rank_processes(*job);
-    }
-    request.job = *std::move(job);
+    request.job = std::move(job);
+    request.joined = std::move(joined);
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);
     status = train::train(request);

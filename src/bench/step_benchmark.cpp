@@ -13,8 +13,7 @@
 #include "core/message.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
-#include "launch/agreement.h"
-#include "launch/collective_way.h"
+#include "launch/job_planning.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "model/model_flops.h"
@@ -255,15 +254,20 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
     return 0;
   }
   StepBenchmarkRequest request = asked;
-  request.config = launch::with_collective_way(asked.config);
+  const auto [job, joined] = launch::begin_job([&] { return asked.config; });
+  request.config = job.config;
+  // A study keeps stderr, and takes its first line of plait's for why a point failed.
+  if (!job.note.empty() && !request.raw) message_to_stderr(job.note);
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
-  const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
+  const launch::LaunchPlan plan = launch::plan_launch(request.config, joined);
   if (!plan.warning.empty()) message_to_stderr(plan.warning);
   const int status = launch::launch(
       plan,
       [&](launch::RankContext& rank) {
-        const Json result = benchmark_rank(request, rank);
+        Json result = benchmark_rank(request, rank);
         if (!rank.is_main) return;
+        if (const auto predicted = job.plan.find("predicted"); predicted != job.plan.end() && !predicted->is_null())
+          result["predicted"] = {{"step_ms", predicted->at("step_ms")}, {"machine", predicted->at("machine")}};
         on_result(result);
         exceeded = !result.at("exceeded_bounds").empty();
       },

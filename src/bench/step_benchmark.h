@@ -27,6 +27,7 @@ struct StepBenchmarkRequest {
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
 // {"model", "ranks", "step_ms": {"median", "median_interval": [low, high], "mean", "min", "max"}, "tokens_per_second",
 // "tflops_per_gpu", "mfu", "exposed_comm_ms",
+//  "predicted": {"step_ms", "machine": what figures that rests on}, where there is a prediction,
 //  "launch": whether steps are CUDA graphs, and why (runtime/graph_trial.h; on GPUs),
 //  "ledgers": [by rank, means], "alone": rank if that was asked for, "exceeded_bounds": [...], "memory": {...}, "loss",
 //  "breakdown": [...]}. Times are the compute

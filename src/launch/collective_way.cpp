@@ -1,9 +1,5 @@
 #include "launch/collective_way.h"
 
-#include "launch/launch_environment.h"
-#include "launch/launch_plan.h"
-#include "launch/live_graph.h"
-
 namespace plait::launch {
 namespace {
 
@@ -24,14 +20,6 @@ std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabr
     }
   }
   return CollectiveWay::links;
-}
-
-Config with_collective_way(Config config) {
-  const DeviceChoice devices = choose_devices(config);
-  if (!is_open(config) || devices.kind != DeviceKind::cuda || launch_mode(config) == LaunchMode::external) return config;
-  topology::Fabric fabric(live_graph(devices.count));
-  config.comm.collectives_here = collective_way(config, fabric, devices.kind);
-  return config;
 }
 
 }  // namespace plait::launch

@@ -15,8 +15,4 @@ namespace plait::launch {
 // says what both go by, or what links do.
 std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
 
-// With collectives_here of this machine, for a job that is not planned. Ranks of an outside launcher each see some of it, and
-// keep to the library.
-Config with_collective_way(Config config);
-
 }  // namespace plait::launch

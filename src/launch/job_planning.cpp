@@ -17,6 +17,7 @@
 #include "core/schedule_file.h"
 #include "core/whole_number.h"
 #include "data/tokenizer.h"
+#include "launch/agreement.h"
 #include "launch/calibration_cache.h"
 #include "launch/collective_way.h"
 #include "launch/launch.h"
@@ -307,6 +308,50 @@ SettledJob decide(const Config& config) {
   return settled;
 }
 
+void tell_rank_processes(const SettledJob& job) {
+  if (job.config.launch.mode != LaunchMode::processes) return;
+  // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
+  const int memory = ::memfd_create("plait-job", 0);
+  if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
+  const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
+                                    {"passes", text_of(job.config.parallel.planned_passes)},
+                                    {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
+                                    {"plan", job.plan}};
+  std::ofstream file(path_of(memory), std::ios::binary);
+  if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
+  ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
+}
+
+// Nothing in a process that no plan was passed to, and nothing when asked again.
+std::optional<SettledJob> settled_by_launcher() {
+  const char* text = std::getenv(settled_variable);
+  if (!text) return std::nullopt;
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(std::string("environment variable ") + settled_variable + "=" + text +
+                      ": does not name a job that plait planned (" + why +
+                      "); unset it: only plait sets it, for the processes it starts");
+  };
+  const FileDescriptor memory(whole_number<int>(text).value_or(-1));
+  if (!memory) refuse("not a descriptor");
+  std::string job;
+  try {
+    job = read_text(path_of(memory.get()), most_job_bytes);
+  } catch (const ConfigError& error) {
+    refuse(error.what());
+  }
+  const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
+  const auto is_text = [&](const char* key) { return told.contains(key) && told.at(key).is_string(); };
+  const auto is_flag = [&](const char* key) { return told.contains(key) && told.at(key).is_boolean(); };
+  if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("links_here") || !told.contains("plan"))
+    refuse("it holds something else");
+  ::unsetenv(settled_variable);  // for this process alone, not for what it may start
+  SettledJob settled{
+      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
+  settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
+  if (told.at("links_here").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
+  return settled;
+}
+
 }  // namespace
 
 JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
@@ -346,47 +391,14 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
   return settled;
 }
 
-void tell_rank_processes(const SettledJob& job) {
-  if (job.config.launch.mode != LaunchMode::processes) return;
-  // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
-  const int memory = ::memfd_create("plait-job", 0);
-  if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
-  const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
-                                    {"passes", text_of(job.config.parallel.planned_passes)},
-                                    {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
-                                    {"plan", job.plan}};
-  std::ofstream file(path_of(memory), std::ios::binary);
-  if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
-  ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
-}
-
-std::optional<SettledJob> settled_by_launcher() {
-  const char* text = std::getenv(settled_variable);
-  if (!text) return std::nullopt;
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError(std::string("environment variable ") + settled_variable + "=" + text +
-                      ": does not name a job that plait planned (" + why +
-                      "); unset it: only plait sets it, for the processes it starts");
-  };
-  const FileDescriptor memory(whole_number<int>(text).value_or(-1));
-  if (!memory) refuse("not a descriptor");
-  std::string job;
-  try {
-    job = read_text(path_of(memory.get()), most_job_bytes);
-  } catch (const ConfigError& error) {
-    refuse(error.what());
-  }
-  const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
-  const auto is_text = [&](const char* key) { return told.contains(key) && told.at(key).is_string(); };
-  const auto is_flag = [&](const char* key) { return told.contains(key) && told.at(key).is_boolean(); };
-  if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("links_here") || !told.contains("plan"))
-    refuse("it holds something else");
-  ::unsetenv(settled_variable);  // for this process alone, not for what it may start
-  SettledJob settled{
-      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
-  settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
-  if (told.at("links_here").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
-  return settled;
+BegunJob begin_job(const std::function<Config()>& config, const std::function<void()>& joined) {
+  std::optional<SettledJob> told = settled_by_launcher();
+  const Config asked = told ? told->config : config();
+  BegunJob begun{.job = {}, .rendezvous = join_job(asked)};
+  joined();
+  begun.job = told ? *std::move(told) : settle(asked, begun.rendezvous);
+  if (!told) tell_rank_processes(begun.job);
+  return begun;
 }
 
 void require_settled(const Config& config, const std::string& command) {

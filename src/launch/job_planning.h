@@ -2,6 +2,7 @@
 // measures.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -72,11 +73,15 @@ struct SettledJob {
 // of them run the same: CommError if it does not.
 SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined = nullptr);
 
-// Rank processes do not plan for themselves, since two of them could decide differently. The process that starts them passes
-// its own plan on, in memory that they inherit. settled_by_launcher() is empty in a process that no plan was passed to; it
-// takes the plan, once.
-void tell_rank_processes(const SettledJob& job);
-std::optional<SettledJob> settled_by_launcher();
+// What a command that runs a job begins with: joins the other ranks (agreement.h) and settles `config()`, once in a job. Rank
+// processes do not plan for themselves, since two of them could decide differently: the process that starts them passes its own
+// plan on, in memory that they inherit, and `config` is not called there. `joined` is called before planning, which may take a
+// while, and in which others wait for this process.
+struct BegunJob {
+  SettledJob job;  // `note` is empty in a process that is told
+  std::shared_ptr<comm::Rendezvous> rendezvous;
+};
+BegunJob begin_job(const std::function<Config()>& config, const std::function<void()>& joined = [] {});
 
 // ConfigError naming what `config` leaves to the planner. For commands that do not plan, such as "plait verify".
 void require_settled(const Config& config, const std::string& command);

@@ -151,6 +151,26 @@ TEST_P(BenchCommand, StepTakesTheMedianOfAnEvenNumberOfSteps) {
   EXPECT_EQ(times["median_interval"], json({least, most}));
 }
 
+// Those of a planned schedule depend on what segments take, so that a plan made without it holds other bytes.
+TEST_P(BenchCommand, StepRunsThePlanOfAPlannedSchedule) {
+  std::ofstream(folder_.path() + "/planned.yaml")
+      << "model: {layers: 6, hidden: 64, heads: 4, ffn: 256, vocab: 5000}\ndata: {tokenizer: random, sequence_length: 64}\n"
+         "train: {steps: 10, global_batch: 24, micro_batch: 1}\nlaunch: {device: cpu, ranks: 2}\n"
+         "parallel: {pipeline: 2, data: 1, schedule: planned, virtual_stages: 2}\n";
+  const Outcome planned =
+      run(folder_.path(), std::string(test_paths::plait) + " plan " + folder_.path() + "/planned.yaml --json");
+  ASSERT_EQ(planned.status, 0) << planned.errors;
+  const json predicted = json::parse(planned.output)["predicted"];
+  const Outcome outcome =
+      bench("step --config " + folder_.path() + "/planned.yaml --warmup 1 --steps 1 --json --set launch.mode=" + GetParam());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json result = json::parse(outcome.output);
+  EXPECT_EQ(result["memory"]["planned_bytes"], predicted["peak_bytes"][0]);
+  EXPECT_EQ(result["memory"]["allocated_bytes"], predicted["peak_bytes"][0]);
+  EXPECT_EQ(result["predicted"], json({{"step_ms", predicted["step_ms"]}, {"machine", predicted["machine"]}}));
+  EXPECT_THAT(outcome.errors, HasSubstr("planned schedule: passes listed for what they take"));
+}
+
 TEST_P(BenchCommand, StepFitsTheTerminal) {
   std::ofstream(folder_.path() + "/bench.yaml") << verify::test::verify_yaml();
   const std::string step = std::string(test_paths::plait) + " bench step --config " + folder_.path() +
