@@ -72,11 +72,12 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
         seconds(segment, [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*last; }, work, measured);
     return part == model::PassPart::last ? last_seconds : std::max(whole_seconds - last_seconds, 0.0);
   };
-  const auto with_exchanges = [&](int of) {
-    const SegmentMeasurement* measured = nearest(of);
-    return measured && measured->tensor > 1;
-  };
   PassCost cost;
+  const auto take_exchange = [&](int of, const PassWork& norm) {
+    const SegmentMeasurement* measured = nearest(of);
+    cost.beside_compute = measured && measured->tensor > 1;
+    cost.alone_seconds = seconds_of(norm, machine_.profile, sizes_.compute);
+  };
   if (parallel::is_exchange(kind) || parallel::is_scale_exchange(kind) || kind == InstructionKind::exchange_loss)
     cost.collectives = collectives_of(sizes_, kind, exchange);
   switch (kind) {
@@ -102,12 +103,12 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
       cost.seconds = seconds(
           of, [&](const Sizes& sizes) { return parts(sizes, exchange.sum, exchange.norm); },
           [&](const Sizes& sizes) { return parts(sizes, sizes.split.size > 1, true); }, &SegmentMeasurement::norm_forward);
-      cost.beside_compute = with_exchanges(of);
+      take_exchange(of, parts(sizes_, exchange.sum, exchange.norm));
       break;
     }
     case InstructionKind::exchange_backward:
       if (exchange.norm) cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
-      cost.beside_compute = with_exchanges(segment);
+      take_exchange(segment, exchange.norm ? model::segment_work(sizes_, segment).norm_backward : PassWork{});
       break;
     case InstructionKind::exchange_loss:
     case InstructionKind::exchange_forward_scale:

@@ -26,8 +26,10 @@ CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::Inst
 struct PassCost {
   double seconds = 0;            // without collectives
   CollectiveCounts collectives;  // of an exchange
-  // It was timed beside compute and with copies for the parts of peers: what it takes of the device is in the seconds of both.
+  // An exchange was timed beside compute and with copies for the parts of peers: what it takes of the device is in the seconds
+  // of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;
+  double alone_seconds = 0;
 };
 
 // Nominal, of a rank by itself.

@@ -178,6 +178,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
   // what was pushed.
   const bool measured = item.pass.beside_compute;
   double kernels = measured ? 0 : item.work.seconds;
+  double alone = item.pass.alone_seconds;  // of what was measured
   const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || ranks == 1) return;
@@ -185,11 +186,12 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
     const double bytes = item.pass.collectives.bytes, latency = tensor_way->latency_us;
     const Work one =
         by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
-    if (by_links_ && !measured) {
+    if (by_links_) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
-      kernels += times * pushed.device;
-      work.seconds += times * pushed.seconds;
+      alone += times * pushed.seconds;
+      if (!measured) kernels += times * pushed.device, work.seconds += times * pushed.seconds;
     }
+    alone += times * one.seconds;
     work.seconds += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
@@ -198,6 +200,10 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
   add(Collective::all_gather, item.pass.collectives.gathers);
   add(Collective::reduce_scatter, item.pass.collectives.scatters);
   add(Collective::all_reduce, item.pass.collectives.all_reduces);
+  if (measured && alone > 0 && work.seconds > alone) {
+    work.slowed_by_compute = work.seconds / alone - 1;
+    work.seconds = alone;
+  }
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   if (item.pass.collectives.bytes > 0 && work.bytes > 0 && tensor_way->gb_per_s > 0) {
     // Compute beside it loses what the kernels take: both live on the same SMs and memory.

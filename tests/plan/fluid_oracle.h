@@ -162,6 +162,7 @@ class FluidOracle {
   static void slower(Work& a, const Work& b) {
     a.seconds = std::max(a.seconds, b.seconds), a.bytes = std::max(a.bytes, b.bytes);
     a.compute_slowdown = std::max(a.compute_slowdown, b.compute_slowdown);
+    a.slowed_by_compute = std::max(a.slowed_by_compute, b.slowed_by_compute);
     if (b.most_gb_per_s > 0)
       a.most_gb_per_s = a.most_gb_per_s > 0 ? std::min(a.most_gb_per_s, b.most_gb_per_s) : b.most_gb_per_s;
   }
@@ -194,7 +195,15 @@ class FluidOracle {
       }
       slowdown = std::max(slowdown, here);
     }
-    return g.phase == 0 && g.compute ? 1 + slowdown : 1;
+    if (g.compute) return 1 + slowdown;
+    const auto computes = [&](const Party& p) {
+      return std::any_of(going_.begin(), going_.end(), [&](const Going& other) {
+        const auto same = [&](const Party& q) { return heads_[q.head].rank == heads_[p.head].rank; };
+        return other.compute && std::any_of(other.parties.begin(), other.parties.end(), same);
+      });
+    };
+    const bool beside = g.communication && std::any_of(g.parties.begin(), g.parties.end(), computes);
+    return beside ? 1 + g.work.slowed_by_compute : 1;
   }
 
   int load(int channel) const {

@@ -31,6 +31,7 @@ class RandomWork {
       if (from_0_to_1(random) < 0.9) work.bytes = 1e9 * from_0_to_1(random);
       if (from_0_to_1(random) < 0.3) work.most_gb_per_s = 0.3 + from_0_to_1(random);
       work.compute_slowdown = from_0_to_1(random) < 0.5 ? 0.3 * from_0_to_1(random) : 0;
+      work.slowed_by_compute = from_0_to_1(random) < 0.3 ? 2 * from_0_to_1(random) : 0;
     } else if (parallel::collective_group(i)) {
       work.bytes = 1e8 * from_0_to_1(random);
     }

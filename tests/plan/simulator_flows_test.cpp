@@ -181,6 +181,16 @@ TEST(SimulatorFlows, ComputeTakesLongerWhileAMessageGoesOnAtEitherEnd) {
   EXPECT_DOUBLE_EQ(end_of(s, 1, beside), 2 + 0.2);
 }
 
+TEST(SimulatorFlows, WhatIsFixedOfAMessageTakesLongerWhileEitherEndComputes) {
+  Pairs pairs(1);
+  pairs.work(0, message) = {.seconds = 3, .bytes = 0.5e9, .slowed_by_compute = 1};
+  pairs.work(0, beside) = {.seconds = 1};
+  pairs.work(1, beside) = {.seconds = 2};
+  const Simulated s = pairs.simulate(two_halves(2, 10, 1), across(1));
+  // In two seconds beside the receiver's compute one of the three was over; bytes are not slowed.
+  EXPECT_DOUBLE_EQ(s.step_seconds, 2 + 2 + 0.5);
+}
+
 TEST(SimulatorFlows, WhatNobodySendsOrReceivesHereSlowsNothingHere) {
   Pairs pairs(2);
   pairs.work(0, message) = {.seconds = 1, .compute_slowdown = 1};
@@ -322,8 +332,8 @@ TEST(SimulatorFlows, BytesThatHaveNoWayAreTheUsersError) {
 }
 
 TEST(SimulatorFlows, AnswersThatAreNoTimesAreRefused) {
-  for (const Work& wrong :
-       {Work{.seconds = -1}, Work{.bytes = NAN}, Work{.seconds = INFINITY}, Work{.compute_slowdown = -0.1}}) {
+  for (const Work& wrong : {Work{.seconds = -1}, Work{.bytes = NAN}, Work{.seconds = INFINITY}, Work{.compute_slowdown = -0.1},
+                            Work{.slowed_by_compute = -0.1}}) {
     Pairs pairs(1);
     pairs.work(0, message) = wrong;
     EXPECT_THROW(pairs.simulate(two_halves(2, 10, 1), across(1)), InternalError);

@@ -159,7 +159,7 @@ void Engine::take_work(Task& task) const {
   task.compute = entry.compute;
   if (entry.meeting == Meeting::send) return;
   if (entry.meeting == Meeting::alone || actor.group_task[entry.group] == none) {
-    work.bytes = work.compute_slowdown = 0;
+    work.bytes = work.compute_slowdown = work.slowed_by_compute = 0;
     return;
   }
   for (int party = 1; party < task.parties; ++party) {
@@ -175,12 +175,14 @@ void Engine::begin(int t) {
   task.phase = Phase::fixed;
   task.begin = task.since = now_;
   task.left = task.work.seconds;
-  if (task.compute) {
+  if (task.compute) count_computing(task, 1);
+  if (is_slowed(task)) {
     task.pace = 0;
-    return mark(t);
+    mark(t);
+  } else {
+    heap_.set(t, now_ + task.work.seconds);
   }
-  heap_.set(t, now_ + task.work.seconds);
-  if (task.work.compute_slowdown == 0) return;
+  if (task.compute || task.work.compute_slowdown == 0) return;
   for (int party = 0; party < task.parties; ++party) {
     set_slowdown(heads_[at(parties_[at(task.first_party + party)])], task.work.compute_slowdown);
   }
@@ -191,9 +193,22 @@ void Engine::set_slowdown(StreamHead& head, double slowdown) {
   Actor& actor = actors_[at(head.actor)];
   actor.slowing += (slowdown > 0 ? 1 : 0) - (head.slowdown > 0 ? 1 : 0);
   head.slowdown = slowdown;
-  if (actor.slowdown_changed) return;
-  actor.slowdown_changed = true;
-  changed_actors_.push_back(head.actor);
+  changed(head.actor);
+}
+
+void Engine::count_computing(const Task& task, int sign) {
+  for (int party = 0; party < task.parties; ++party) {
+    const int a = heads_[at(parties_[at(task.first_party + party)])].actor;
+    const bool before = actors_[at(a)].computing > 0;
+    actors_[at(a)].computing += sign;
+    if (before != (actors_[at(a)].computing > 0)) changed(a);
+  }
+}
+
+void Engine::changed(int actor) {
+  if (actors_[at(actor)].changed) return;
+  actors_[at(actor)].changed = true;
+  changed_actors_.push_back(actor);
 }
 
 void Engine::phase_over(int t) {
@@ -227,6 +242,7 @@ void Engine::load(const ClassFlow& flow, int sign) {
 
 void Engine::end(int t) {
   Task& task = tasks_[at(t)];
+  if (task.compute) count_computing(task, -1);
   task.phase = Phase::idle;
   task.arrived = 0;
   for (int party = 0; party < task.parties; ++party) leave(heads_[at(parties_[at(task.first_party + party)])], task);
@@ -281,7 +297,8 @@ double Engine::pace_of(const Task& task) const {
   double slowdown = 0;
   for (int party = 0; party < task.parties; ++party) {
     const Actor& actor = actors_[at(heads_[at(parties_[at(task.first_party + party)])].actor)];
-    if (actor.slowing == 0) continue;
+    if (!task.compute && actor.computing > 0) return 1 + task.work.slowed_by_compute;
+    if (!task.compute || actor.slowing == 0) continue;
     double here = 0;
     for (int p = actor.first_head; p < actor.first_head + actor.heads; ++p) here += heads_[at(p)].slowdown;
     slowdown = std::max(slowdown, here);
@@ -292,14 +309,12 @@ double Engine::pace_of(const Task& task) const {
 void Engine::settle() {
   for (const int a : changed_actors_) {
     Actor& actor = actors_[at(a)];
-    actor.slowdown_changed = false;
+    actor.changed = false;
     for (int p = actor.first_head; p < actor.first_head + actor.heads; ++p) {
       const StreamHead& head = heads_[at(p)];
       if (is_over(head)) continue;
-      const int instruction = instruction_at(head);
-      if (!actor.table->entries[at(instruction)].compute) continue;
-      const int task = task_of(p, instruction);
-      if (tasks_[at(task)].phase == Phase::fixed) mark(task);
+      const int task = task_of(p, instruction_at(head));
+      if (is_slowed(tasks_[at(task)])) mark(task);
     }
   }
   changed_actors_.clear();
@@ -307,7 +322,7 @@ void Engine::settle() {
     Task& task = tasks_[at(t)];
     task.marked = false;
     // Over since it was marked, or in a phase whose pace is its own.
-    if (task.phase != Phase::bytes && !(task.phase == Phase::fixed && task.compute)) continue;
+    if (task.phase != Phase::bytes && !is_slowed(task)) continue;
     const double pace = pace_of(task);
     const bool fresh = task.since == now_;
     if (!fresh && pace == task.pace) continue;

@@ -53,7 +53,8 @@ class Engine {
     int first_head = 0, heads = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
     int slowing = 0;                            // streams whose slowdown is not 0
-    bool slowdown_changed = false;
+    int computing = 0;                          // tasks
+    bool changed = false;                       // one of these
   };
   // A stream of an actor.
   struct StreamHead {
@@ -104,6 +105,12 @@ class Engine {
   void end(int task);
   void leave(StreamHead& head, const Task& task);
   void set_slowdown(StreamHead& head, double slowdown);
+  void count_computing(const Task& task, int sign);
+  void changed(int actor);
+  // Whether its pace depends on what else its ranks do. Bytes have a pace of their own.
+  static bool is_slowed(const Task& task) {
+    return task.phase == Phase::fixed && (task.compute || task.work.slowed_by_compute > 0);
+  }
   void mark(int task);
   void settle();
   double pace_of(const Task& task) const;

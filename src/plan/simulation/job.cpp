@@ -48,7 +48,7 @@ ProgramTable make_table(const parallel::Program& program, const std::vector<Grou
 }
 
 bool is_sound(const Work& work) {
-  for (const double value : {work.seconds, work.bytes, work.most_gb_per_s, work.compute_slowdown}) {
+  for (const double value : {work.seconds, work.bytes, work.most_gb_per_s, work.compute_slowdown, work.slowed_by_compute}) {
     if (!std::isfinite(value) || value < 0) return false;
   }
   return true;
@@ -246,6 +246,7 @@ void take_slower(Work& work, const Work& other) {
   work.seconds = std::max(work.seconds, other.seconds);
   work.bytes = std::max(work.bytes, other.bytes);
   work.compute_slowdown = std::max(work.compute_slowdown, other.compute_slowdown);
+  work.slowed_by_compute = std::max(work.slowed_by_compute, other.slowed_by_compute);
   const bool limited = other.most_gb_per_s > 0 && (work.most_gb_per_s == 0 || other.most_gb_per_s < work.most_gb_per_s);
   if (limited) work.most_gb_per_s = other.most_gb_per_s;
 }

@@ -10,7 +10,9 @@
 //               rings of one collective (topology/host_rings.h) move equal shares of its bytes, and it takes as long as the
 //               slowest.
 //   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives, exchanges and reduces at that
-//               time. Norms between sums and gathers are part of the exchange and are not slowed.
+//               time.
+//   what is fixed of a message or collective, norms of exchanges too, takes 1 + Work::slowed_by_compute while a rank that takes
+//               part computes.
 // Two ranks on one GPU move bytes between them in no time.
 //
 // A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps

@@ -20,6 +20,8 @@ struct Work {
   // Messages and collectives: how much longer compute takes, on all ranks that take part, while this is going on: 0.05 is 5 %.
   // What goes on at the same time adds up.
   double compute_slowdown = 0;
+  // The other way round: how much longer `seconds` takes while one of them computes, as its kernels wait for what those hold.
+  double slowed_by_compute = 0;
   friend bool operator==(const Work&, const Work&) = default;
 };
 
