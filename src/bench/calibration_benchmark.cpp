@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "bench/calibration_model.h"
 #include "bench/collective_slowdown.h"
@@ -14,6 +15,7 @@
 #include "bench/p2p_benchmark.h"
 #include "comm/make_communicator.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/statistics.h"
 #include "launch/calibration_cache.h"
 #include "launch/job_planning.h"
@@ -26,14 +28,15 @@ namespace {
 using parallel::InstructionKind;
 using Json = nlohmann::ordered_json;
 
-// Seconds of one case on one rank.
+// Of one case on one rank.
 struct Times {
-  std::map<model::SegmentKind, std::map<InstructionKind, double>> passes;
+  // Seconds, [round][segment of the kind]. Blocks are not all as fast, and what a step takes is their sum.
+  std::map<std::pair<model::SegmentKind, InstructionKind>, std::vector<std::vector<double>>> passes;
   std::optional<double> update;  // per element of optimizer state; none if a step was not finite
 };
 
 Times time_model(CalibrationModel& model, int rounds) {
-  std::map<std::pair<InstructionKind, model::SegmentKind>, std::vector<double>> seconds;
+  Times times;
   std::vector<double> updates;
   for (int round = 0; round < rounds; ++round) {
     const std::vector<float> ms = model.synchronize_profile();
@@ -44,13 +47,15 @@ Times time_model(CalibrationModel& model, int rounds) {
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
       const bool is_pass = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
-      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) passes[{i.kind, i.segment}] += s;
+      if (is_pass && i.micro_batch == CalibrationModel::timed_micro_batch) passes[{i.kind, i.segment}] += s;
     }
-    for (const auto& [pass, s] : passes) seconds[{pass.first, model.plan().sizes.shape.kind(pass.second)}].push_back(s);
+    for (const auto& [pass, s] : passes) {
+      auto& of_rounds = times.passes[{model.plan().sizes.shape.kind(pass.second), pass.first}];
+      of_rounds.resize(at(rounds));
+      of_rounds[at(round)].push_back(s);
+    }
     updates.push_back(update / static_cast<double>(model.plan().flat.state_elements()));
   }
-  Times times;
-  for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
   if (model.is_finite()) times.update = median(updates);
   return times;
 }
@@ -77,16 +82,44 @@ std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t
   return times;
 }
 
-// Ranks compute at once, and a step waits for the slowest.
-Times slowest_of(const std::vector<const Times*>& ranks) {
-  Times slowest = *ranks.front();
-  for (const Times* rank : ranks) {
-    if (!rank->update) slowest.update.reset();
-    if (slowest.update) slowest.update = std::max(*slowest.update, *rank->update);
-    for (auto& [segment, passes] : slowest.passes) {
-      for (auto& [pass, seconds] : passes) seconds = std::max(seconds, rank->passes.at(segment).at(pass));
+// A weight part ends in no exchange.
+bool is_waited_for(InstructionKind pass) { return pass != InstructionKind::backward_weight; }
+
+// Of a segment that `tensor` ranks share. Ranks compute at once, and a step waits for the slowest; those of a tensor group do
+// so at every exchange, so that whichever is slower this time counts. One that was held up in a round counts in that round
+// only.
+double seconds_of(model::SegmentKind segment, InstructionKind pass, const std::vector<const Times*>& ranks, int tensor) {
+  if (!ranks.front()->passes.contains({segment, pass}))
+    return 0;  // the embedding has no input to norm or to take a gradient of
+  const auto of_rounds = [&](const Times& rank) -> const auto& { return rank.passes.at({segment, pass}); };
+  if (tensor == 1 || !is_waited_for(pass)) {
+    double slowest = 0;
+    for (const Times* rank : ranks) {
+      std::vector<double> means;
+      for (const std::vector<double>& round : of_rounds(*rank)) means.push_back(mean(round));
+      slowest = std::max(slowest, median(means));
     }
+    return slowest;
   }
+  std::vector<double> waited_for;
+  for (std::size_t round = 0; round < of_rounds(*ranks.front()).size(); ++round) {
+    std::vector<double> all;
+    for (const Times* rank : ranks) all.insert(all.end(), of_rounds(*rank)[round].begin(), of_rounds(*rank)[round].end());
+    waited_for.push_back(expected_largest(all, tensor));
+  }
+  return median(waited_for);
+}
+
+std::set<model::SegmentKind> kinds_in(const Times& times) {
+  std::set<model::SegmentKind> kinds;
+  for (const auto& [pass, rounds] : times.passes) kinds.insert(pass.first);
+  return kinds;
+}
+
+std::optional<double> slowest_update(const std::vector<const Times*>& ranks) {
+  std::optional<double> slowest = 0;
+  for (const Times* rank : ranks)
+    slowest = slowest && rank->update ? std::optional(std::max(*slowest, *rank->update)) : std::nullopt;
   return slowest;
 }
 
@@ -159,17 +192,16 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       note("does not fit and is left out");
       continue;
     }
-    const auto take = [&](bool beside_head, const Times& times) {
-      for (const auto& [segment, passes] : times.passes) {
-        // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
-        const auto seconds = [&](InstructionKind kind) { return passes.contains(kind) ? passes.at(kind) : 0.0; };
+    const auto take = [&](bool beside_head, const std::vector<const Times*>& ranks) {
+      for (const model::SegmentKind segment : kinds_in(*ranks.front())) {
+        const auto seconds = [&](InstructionKind kind) { return seconds_of(segment, kind, ranks, c.tensor); };
         calibration.segments.push_back({segment, c.tensor, c.micro_batch, c.recompute, beside_head,
                                         seconds(InstructionKind::forward), seconds(InstructionKind::backward_input),
                                         seconds(InstructionKind::backward_weight), seconds(InstructionKind::exchange_forward),
                                         seconds(InstructionKind::exchange_backward), seconds(InstructionKind::loss)});
       }
-      if (times.update) {
-        updates.push_back(*times.update);
+      if (const std::optional<double> update = slowest_update(ranks)) {
+        updates.push_back(*update);
       } else {
         note(fmt::format("values {} the head were not finite, so its optimizer is not counted",
                          beside_head ? "with" : "without"));
@@ -183,9 +215,9 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       room = room && !rank->short_of_blocks;
     }
     if (!room) note("timed among fewer blocks than the model's, as there is no room for more");
-    take(true, slowest_of(beside_head));
+    take(true, beside_head);
     if (without_head.size() == told[n].size()) {
-      take(false, slowest_of(without_head));
+      take(false, without_head);
     } else {
       note("a stage without the head does not fit: its blocks are taken to be as fast as beside the head");
     }

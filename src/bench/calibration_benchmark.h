@@ -17,7 +17,7 @@ struct CalibrationRequest {
   BenchRanks ranks;          // all measure at once, since in a step all compute at once; 1 is allowed
   std::vector<int> tensors;  // sizes of tensor groups; empty: powers of two up to the ranks that the model's shape allows
   std::vector<std::int64_t> micro_batches;  // empty: 1, 2, 4, 8, and the configuration's
-  int rounds = 5;                           // a time is the slowest rank's median over these
+  int rounds = 5;                           // a time is the mean over blocks, its median over these
   bool communication = true;                // also measure collectives among 2, 4, ... ranks, compute beside them, and messages
   std::vector<std::string> argv;
   std::function<void(const std::string&)> note;  // for people

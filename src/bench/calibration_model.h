@@ -22,7 +22,9 @@ struct CalibrationCase {
 
 class CalibrationModel {
  public:
-  static constexpr int micro_batches = 2;  // of a step, so that the second adds to weight gradients, as most micro-batches do
+  // Of a step. The one in the middle is like most in training: it adds to weight gradients, and where passes are braided its
+  // forward stands beside a backward and its backward beside a forward.
+  static constexpr int micro_batches = 3, timed_micro_batch = 1;
 
   // A warmed-up model with random data, without the other ranks of its tensor group and pipeline (bench/absent_groups.h).
   // `with_head`: of so many blocks that the head has about the share of the products that it has in the whole model, or as many

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -13,6 +14,22 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double mean(const std::vector<double>& values) {
+  require(!values.empty(), "mean of nothing");
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double expected_largest(std::vector<double> values, int draws) {
+  require(!values.empty(), "expected_largest of nothing");
+  std::sort(values.begin(), values.end());
+  const auto none_above = [&](std::size_t n) {  // the n smallest
+    return std::pow(static_cast<double>(n) / static_cast<double>(values.size()), draws);
+  };
+  double expected = 0;
+  for (std::size_t n = 0; n < values.size(); ++n) expected += values[n] * (none_above(n + 1) - none_above(n));
+  return expected;
 }
 
 Spread spread(const std::vector<double>& values) {

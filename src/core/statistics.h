@@ -8,6 +8,13 @@ namespace plait {
 // The mean of the two middle values if their number is even. InternalError if there are none.
 double median(std::vector<double> values);
 
+// InternalError if there are none.
+double mean(const std::vector<double>& values);
+
+// The mean of the largest of `draws` values that are taken from `values` at random, each from all of them: of how long those
+// take who wait for each other. InternalError without values.
+double expected_largest(std::vector<double> values, int draws);
+
 // A quantity measured in several rounds.
 struct Spread {
   double median = 0, least = 0, most = 0;

@@ -12,6 +12,7 @@
 #include "bench/calibration_model.h"
 #include "bench/collective_slowdown.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/temporary_directory.h"
 #include "launch/calibration_cache.h"
 #include "launch/job_planning.h"
@@ -95,6 +96,29 @@ TEST(CalibrationModel, HasValuesOfOrdinarySize) {
       }
     }
   }
+}
+
+// What is timed stands as it does in the middle of a step: beside the head each pass beside one of the other kind. A stage
+// without it is one of a pipeline of one stage to a rank, which braids nothing.
+TEST(CalibrationModel, TimesAMicroBatchThatIsBraidedOnBothSides) {
+  const auto model = CalibrationModel::make(tiny(), 128, {2, 2, Recompute::none}, Device{}, CalibrationModel::Stage::with_head);
+  const std::vector<parallel::Instruction>& list = model->plan().train.instructions;
+  const auto reach = [&](parallel::InstructionKind kind, int micro_batch) {  // first and last instruction
+    std::pair<int, int> range(-1, -1);
+    for (int n = 0; n < std::ssize(list); ++n) {
+      if (list[at(n)].kind != kind || list[at(n)].micro_batch != micro_batch) continue;
+      if (range.first < 0) range.first = n;
+      range.second = n;
+    }
+    return range;
+  };
+  const auto overlap = [](std::pair<int, int> a, std::pair<int, int> b) {
+    return a.first >= 0 && b.first >= 0 && a.first < b.second && b.first < a.second;
+  };
+  using enum parallel::InstructionKind;
+  constexpr int timed = CalibrationModel::timed_micro_batch;
+  EXPECT_TRUE(overlap(reach(forward, timed), reach(backward_input, timed - 1)));
+  EXPECT_TRUE(overlap(reach(backward_input, timed), reach(forward, timed + 1)));
 }
 
 TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {

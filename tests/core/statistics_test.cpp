@@ -116,5 +116,15 @@ TEST(Statistics, LengtheningIsThePartOfTheTimeThatIsAdded) {
   EXPECT_DOUBLE_EQ(lengthening(times, 1), 0);
 }
 
+TEST(Statistics, TheLargestOfSomeDrawsIsExpectedFromAllOfThem) {
+  EXPECT_DOUBLE_EQ(mean({1, 2, 6}), 3);
+  EXPECT_DOUBLE_EQ(expected_largest({6, 1, 2}, 1), 3) << "of one draw the mean";
+  // Of nine pairs one is 1 1, three more have 2 as the larger, five have 6.
+  EXPECT_DOUBLE_EQ(expected_largest({6, 1, 2}, 2), (1 + 3 * 2 + 5 * 6) / 9.0);
+  EXPECT_DOUBLE_EQ(expected_largest({4, 4}, 8), 4);
+  EXPECT_THROW(expected_largest({}, 2), InternalError);
+  EXPECT_THROW(mean({}), InternalError);
+}
+
 }  // namespace
 }  // namespace plait::test
