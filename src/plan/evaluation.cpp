@@ -114,8 +114,10 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
                    topology::Fabric& fabric, SimulationOptions options) {
   const Layout& layout = stages.front().layout;
   const std::vector<int>& gpus = placement.gpu_of_rank;
-  const NarrowestWay tensor = placement.cost.of(parallel::groups::tensor).narrowest;
-  const topology::Way* const tensor_way = tensor.from >= 0 ? &fabric.way(tensor.from, tensor.to) : nullptr;
+  std::map<parallel::Group, const topology::Way*> group_ways;
+  for (const auto& [group, cost] : placement.cost.rings) {
+    if (cost.narrowest.from >= 0) group_ways[group] = &fabric.way(cost.narrowest.from, cost.narrowest.to);
+  }
   const parallel::ProgramSet programs = parallel::training_programs(stages);
   const WorkOf work_of = [&](int rank, int index) {
     const parallel::Program& program = programs.program(rank);
@@ -125,7 +127,9 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
       const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
       way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
-    return costs.work(layout.coordinate(rank, Axis::pipeline), index, tensor_way, way);
+    const auto group_way = group_ways.find(i.group);
+    return costs.work(layout.coordinate(rank, Axis::pipeline), index,
+                      group_way == group_ways.end() ? nullptr : group_way->second, way);
   };
   options.same_work = alike_in_ways(programs, gpus, fabric);
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);

@@ -63,8 +63,12 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
         if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange, i.part);
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
+        // An exchange that was timed beside compute has them in the seconds of both.
+        if (item.pass.collectives.bytes > 0 && !item.pass.beside_compute) item.kernels = item.pass.seconds;
       } else {
         item.work = work_of(plan, i);
+        if (i.kind == InstructionKind::reduce_gradients && plan.goes_by_links(i.group))
+          item.kernels = reduction_kernels(plan, i);
       }
       items.push_back(item);
     }
@@ -78,6 +82,19 @@ Work StepCosts::collective_of_group(const RankPlan& plan, const parallel::Group&
                                     double bytes) const {
   return plan.goes_by_links(group) ? communication_.pushes_with_kernels(kind, ranks, bytes)
                                    : communication_.collective(kind, ranks, bytes);
+}
+
+// By links: of what was pushed, and of what micro-batches add up.
+double StepCosts::reduction_kernels(const RankPlan& plan, const Instruction& i) const {
+  const auto members = static_cast<int>(plan.members(i.group).size());
+  return communication_.push_kernels(reduction(plan, i), members, gradient_bytes(plan, i)).device + accumulation(plan, i);
+}
+
+// Of its part of the bucket, where every micro-batch is reduced.
+double StepCosts::accumulation(const RankPlan& plan, const Instruction& i) const {
+  if (plan.zero < 2 || i.group != parallel::groups::replicas) return 0;
+  const auto elements = static_cast<double>(plan.flat.shard(plan.flat.buckets()[at(i.bucket)]).count);
+  return 3 * static_cast<double>(size_of(plan.gradient_type)) * elements / machine_.profile.memory_bytes_per_s;
 }
 
 Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
@@ -96,9 +113,7 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
       Work work = collective_of_group(plan, i.group, reduction(plan, i), members, gradient_bytes(plan, i));
-      if (plan.zero > 1 && i.group == parallel::groups::replicas) {
-        work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
-      }
+      work.seconds += accumulation(plan, i);
       return work;
     }
     case InstructionKind::gather_weights:
@@ -169,21 +184,19 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   }
 }
 
-Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, const topology::Way* way) const {
+Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, const topology::Way* way) const {
   const UnplacedCost& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;
   double moving = 0;  // as far as that was measured
-  // What an exchange's kernels take beside compute that was timed without them: the norm, and what adds up or puts in place
-  // what was pushed.
   const bool measured = item.pass.beside_compute;
-  double kernels = measured ? 0 : item.work.seconds;
+  double kernels = item.kernels;
   double alone = item.pass.alone_seconds;  // of what was measured
   const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || ranks == 1) return;
-    require(tensor_way != nullptr, "StepCosts::work: the tensor group's way");
-    const double bytes = item.pass.collectives.bytes, latency = tensor_way->latency_us;
+    require(group_way != nullptr, "StepCosts::work: the tensor group's way");
+    const double bytes = item.pass.collectives.bytes, latency = group_way->latency_us;
     const Work one =
         by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
     if (by_links_) {
@@ -205,9 +218,9 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
     work.seconds = alone;
   }
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
-  if (item.pass.collectives.bytes > 0 && work.bytes > 0 && tensor_way->gb_per_s > 0) {
+  if (kernels > 0 && work.bytes > 0 && group_way && group_way->gb_per_s > 0) {
     // Compute beside it loses what the kernels take: both live on the same SMs and memory.
-    const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, tensor_way->gb_per_s) : tensor_way->gb_per_s;
+    const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, group_way->gb_per_s) : group_way->gb_per_s;
     work.compute_slowdown += kernels / (work.seconds + work.bytes / (most * 1e9));
   }
   return work;

@@ -22,9 +22,9 @@ class StepCosts {
   const Machine& machine() const { return machine_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_way`: the narrowest of its tensor group's ring,
+  // Of instruction `index` of a rank with this pipeline coordinate. `group_way`: the narrowest of the ring of its group,
   // nullptr in a group of one; `way`: of a message, to its peer.
-  Work work(int pipeline, int index, const topology::Way* tensor_way, const topology::Way* way) const;
+  Work work(int pipeline, int index, const topology::Way* group_way, const topology::Way* way) const;
 
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 
@@ -32,9 +32,12 @@ class StepCosts {
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;  // of a segment or exchange: its collectives
+    PassCost pass;       // of a segment or exchange: its collectives
+    double kernels = 0;  // of a collective beside compute: seconds for which its kernels hold the device
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
+  double accumulation(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
+  double reduction_kernels(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   Work collective_of_group(const parallel::RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
                            double bytes) const;
   void add_traffic(int pipeline, const parallel::RankPlan& plan);

@@ -185,6 +185,36 @@ TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
   EXPECT_GT(seen, 0);
 }
 
+// What sums and adds up the parts of a bucket, compute beside it lacks, however long its bytes move: with ZeRO-2 of every
+// micro-batch.
+TEST(StepCosts, ReductionsByLinksTakeTheirKernelsFromCompute) {
+  for (const int zero : {1, 2}) {
+    Config c = config("data: 2, tensor: 1, pipeline: 1, zero: " + std::to_string(zero));
+    c.comm.reductions = CollectiveWay::links;
+    const CostsOfConfig costs(c);
+    const auto& instructions = costs.stages[0].train.instructions;
+    const auto lost = [&](double gb_per_s) {
+      topology::Way way = way_of(0);
+      way.gb_per_s = gb_per_s;
+      double sum = 0;
+      for (std::size_t n = 0; n < instructions.size(); ++n) {
+        if (instructions[n].kind != parallel::InstructionKind::reduce_gradients) continue;
+        const Work work = costs.costs.work(0, static_cast<int>(n), &way, nullptr);
+        sum += work.compute_slowdown * (work.seconds + work.bytes / (gb_per_s * 1e9));
+      }
+      return sum;
+    };
+    double parts = 0;  // bytes of one rank's
+    for (const parallel::Instruction& i : instructions) {
+      if (i.kind == parallel::InstructionKind::reduce_gradients)
+        parts += 4 * static_cast<double>(costs.stages[0].flat.shard(costs.stages[0].flat.buckets()[at(i.bucket)]).count);
+    }
+    const double bandwidth = topology::nominal_profile("cpu").memory_bytes_per_s;
+    EXPECT_NEAR(lost(100), (zero == 2 ? 3 + 3 : 3) * parts / bandwidth, 1e-6 * parts / bandwidth);
+    EXPECT_NEAR(lost(100), lost(1), 1e-9);
+  }
+}
+
 TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
   const Config c = config("data: 2, tensor: 2, pipeline: 4, schedule: 1f1b");
   const CostsOfConfig costs(c);
