@@ -54,8 +54,8 @@ void print(const plan::Calibration& c) {
                   m.beside_head ? "on the rank" : "elsewhere", ms(m.forward), ms(m.backward_input), ms(m.backward_weight)});
   }
   fmt::print("{}", segments.text(terminal_width(stdout)));
-  if (c.update_seconds_per_element)
-    fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
+  if (c.update_seconds_per_byte && *c.update_seconds_per_byte > 0)
+    fmt::print("optimizer    {:.1f} GB/s\n", 1e-9 / *c.update_seconds_per_byte);
   TextTable transfers({{"transfer", Align::left}, {"ranks"}, {"us"}, {"for"}, {"us"}, {"for"}});
   const auto add = [&](const std::string& name, const std::string& ranks, const plan::Curve& curve) {
     const auto& [small, small_seconds] = curve.points.front();

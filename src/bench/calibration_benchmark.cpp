@@ -21,6 +21,7 @@
 #include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
+#include "plan/step_costs.h"
 
 namespace plait::bench {
 namespace {
@@ -32,7 +33,7 @@ using Json = nlohmann::ordered_json;
 struct Times {
   // Seconds, [round][segment of the kind]. Blocks are not all as fast, and what a step takes is their sum.
   std::map<std::pair<model::SegmentKind, InstructionKind>, std::vector<std::vector<double>>> passes;
-  std::optional<double> update;  // per element of optimizer state; none if a step was not finite
+  std::optional<double> update;  // seconds per byte that it moves; none if a step was not finite
 };
 
 Times time_model(CalibrationModel& model, int rounds) {
@@ -54,7 +55,7 @@ Times time_model(CalibrationModel& model, int rounds) {
       of_rounds.resize(at(rounds));
       of_rounds[at(round)].push_back(s);
     }
-    updates.push_back(update / static_cast<double>(model.plan().flat.state_elements()));
+    updates.push_back(update / plan::update_bytes(model.plan()));
   }
   if (model.is_finite()) times.update = median(updates);
   return times;
@@ -222,7 +223,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       note("a stage without the head does not fit: its blocks are taken to be as fast as beside the head");
     }
   }
-  if (!updates.empty()) calibration.update_seconds_per_element = *std::min_element(updates.begin(), updates.end());
+  if (!updates.empty()) calibration.update_seconds_per_byte = *std::min_element(updates.begin(), updates.end());
 }
 
 plan::Curve ascending(std::map<double, double> seconds_by_bytes) {

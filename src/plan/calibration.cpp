@@ -140,7 +140,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   const auto set = [&](const char* key, const std::optional<double>& value) {
     if (value) json[key] = *value;
   };
-  set("update_seconds_per_element", c.update_seconds_per_element);
+  set("update_seconds_per_byte", c.update_seconds_per_byte);
   set("collective_slowdown", c.collective_slowdown);
   set("message_slowdown", c.message_slowdown);
   set("context_bytes", c.context_bytes);
@@ -163,7 +163,7 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                 .segments = {},
                 .collectives = {},
                 .messages = {},
-                .update_seconds_per_element = root.maybe("update_seconds_per_element"),
+                .update_seconds_per_byte = root.maybe("update_seconds_per_byte"),
                 .collective_slowdown = root.maybe("collective_slowdown"),
                 .message_slowdown = root.maybe("message_slowdown"),
                 .context_bytes = root.maybe("context_bytes"),

@@ -57,8 +57,8 @@ struct CommunicatorMeasurement {
   double bytes = 0;
 };
 
-// Of the file. 1 had whole blocks, 2 did not say what was beside the head.
-inline constexpr std::int64_t calibration_version = 3;
+// Of the file. 1 had whole blocks, 2 did not say what was beside the head, 3 had medians of blocks.
+inline constexpr std::int64_t calibration_version = 4;
 
 struct Calibration {
   std::string device;  // as the device calls itself
@@ -66,7 +66,7 @@ struct Calibration {
   std::vector<SegmentMeasurement> segments;
   std::vector<CollectiveMeasurement> collectives;
   std::vector<MessageMeasurement> messages;
-  std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
+  std::optional<double> update_seconds_per_byte;  // of update_bytes(), clipping's norm included
   std::optional<double> collective_slowdown, message_slowdown;
   std::optional<double> context_bytes;      // device memory of libraries, without the one for collectives
   std::optional<double> collectives_bytes;  // device memory of that one, once, besides its communicators

@@ -42,6 +42,13 @@ Collective reduction(const RankPlan& plan, const Instruction& i) {
 
 }  // namespace
 
+double update_bytes(const RankPlan& plan) {
+  const auto size = [](DType type) { return static_cast<double>(size_of(type)); };
+  const double weight = plan.separate_master ? size(plan.sizes.compute) : 0;
+  const double element = size(plan.gradient_type) + 3 * size(plan.master_type) + 4 * size(plan.moment_type) + weight;
+  return element * static_cast<double>(plan.flat.state_elements());
+}
+
 StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages)
     : machine_(machine), communication_(machine_) {
   require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(Axis::pipeline),
@@ -101,7 +108,6 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
   const topology::DeviceProfile& profile = machine_.profile;
   const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
              weight = static_cast<double>(size_of(plan.sizes.compute));
-  const auto master = static_cast<double>(size_of(plan.master_type)), moment = static_cast<double>(size_of(plan.moment_type));
   const parallel::FlatLayout& flat = plan.flat;
   const auto bucket = [&]() -> const parallel::Bucket& { return flat.buckets()[at(i.bucket)]; };
   switch (i.kind) {
@@ -125,11 +131,8 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::meet: return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.group).size()))};
     case InstructionKind::reduce_scalars: return {.seconds = tree_seconds(profile, layout_.ranks())};
     case InstructionKind::update: {
-      // Reads gradient, master weight and both moments, writes the latter three and the weights that are computed with.
-      const double bytes = gradient + 3 * master + 4 * moment + (plan.separate_master ? weight : 0);
-      const double nominal = bytes / profile.memory_bytes_per_s;
-      const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_element : std::nullopt;
-      return {.seconds = 2 * profile.kernel_seconds + measured.value_or(nominal) * static_cast<double>(flat.state_elements())};
+      const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_byte : std::nullopt;
+      return {.seconds = 2 * profile.kernel_seconds + measured.value_or(1 / profile.memory_bytes_per_s) * update_bytes(plan)};
     }
     case InstructionKind::scale_weights:
     case InstructionKind::quantize_weights: {

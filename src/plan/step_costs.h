@@ -11,6 +11,10 @@
 
 namespace plait::plan {
 
+// What a rank's update moves: it reads gradients, master weights and both moments, and writes the latter three and the weights
+// that are computed with.
+double update_bytes(const parallel::RankPlan& plan);
+
 class StepCosts {
  public:
   // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with this coordinate cost the same. Keeps a

@@ -112,7 +112,7 @@ nlohmann::json calibration_of_slow_loss() {
           {"segments", segments},
           {"collectives", nlohmann::json::array()},
           {"messages", nlohmann::json::array()},
-          {"update_seconds_per_element", 3e-8},
+          {"update_seconds_per_byte", 1e-9},
           {"collective_slowdown", 0.5},
           {"communicators", nlohmann::json::array()}};
 }

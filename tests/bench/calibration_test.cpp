@@ -72,7 +72,7 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives was not measured") != std::string::npos)
       << notes;
   EXPECT_GE(c.collective_slowdown.value_or(0), 0);
-  EXPECT_GT(*c.update_seconds_per_element, 0);
+  EXPECT_GT(*c.update_seconds_per_byte, 0);
   EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
 }
 

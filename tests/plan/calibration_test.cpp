@@ -23,7 +23,7 @@ Calibration example() {
                        {model::SegmentKind::attention, 2, 4, Recompute::none, false, 0.55e-3, 0.75e-3, 0.45e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
-          .update_seconds_per_element = 1e-11,
+          .update_seconds_per_byte = 1e-11,
           .collective_slowdown = 0.1,
           .message_slowdown = std::nullopt,
           .context_bytes = 2e9,

@@ -268,6 +268,20 @@ TEST(StepCosts, UpdatesOfBf16MomentsMoveEightBytesAnElementLess) {
               1e-12);
 }
 
+// Measured with moments of one type, it holds for those of another.
+TEST(StepCosts, AMeasuredUpdateIsOfTheBytesThatItMoves) {
+  Config c = config("data: 1, tensor: 1, pipeline: 1");
+  Calibration measured;
+  measured.update_seconds_per_byte = 1e-9;
+  const double kernels = 2 * topology::nominal_profile("cpu").kernel_seconds;
+  for (const auto& [moments, bytes] : {std::pair{"fp32", 32}, std::pair{"bf16", 24}}) {
+    c.precision.moments = moments;
+    const CostsOfConfig costs(c, measured);
+    EXPECT_NEAR(update_seconds(costs) - kernels, 1e-9 * bytes * static_cast<double>(costs.stages[0].flat.state_elements()),
+                1e-12);
+  }
+}
+
 TEST(StepCosts, ARankAloneOnlyComputes) {
   const CostsOfConfig costs(config("data: 1, tensor: 1, pipeline: 1"));
   const auto& list = costs.stages[0].train.instructions;
