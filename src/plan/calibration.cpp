@@ -103,6 +103,14 @@ double Curve::seconds(double bytes) const {
   return std::max(y0, y0 + (y1 - y0) * (bytes - x0) / (x1 - x0));
 }
 
+double Curve::seconds_per_byte(double bytes) const {
+  const double whole = bytes > 0 ? seconds(bytes) / bytes : 0;
+  if (points.size() < 2) return whole;
+  const auto [x0, y0] = points[points.size() - 2];
+  const auto [x1, y1] = points.back();
+  return y1 > y0 ? std::min(whole, (y1 - y0) / (x1 - x0)) : whole;
+}
+
 std::string model_key(const model::SegmentSizes& sizes) {
   const model::ModelShape& s = sizes.shape;
   std::string key = fmt::format("hidden {} heads {}/{}x{} ffn {} {} {}{} {} vocab {} sequence {} {}", s.hidden, s.heads,

@@ -37,6 +37,8 @@ struct SegmentMeasurement {
 struct Curve {
   std::vector<std::pair<double, double>> points;
   double seconds(double bytes) const;  // InternalError without points
+  // Of that, what each byte takes: as between the last two points, and in all no more than seconds(). The rest is a start.
+  double seconds_per_byte(double bytes) const;
 };
 
 struct CollectiveMeasurement {

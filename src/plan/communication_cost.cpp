@@ -109,11 +109,12 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
   work.compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0;
   double start = profile.message_seconds + latency_us * micro;
   if (const Curve* curve = fastest_message_curve(part)) {
-    start = curve->points.front().second;
-    const double moving = rounds * (ranks - 1) * (curve->seconds(part) - start);
-    if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
+    const double moving = part * curve->seconds_per_byte(part);
+    start = curve->seconds(part) - moving;
+    if (moving > 0) work.most_gb_per_s = part / moving / giga;
   }
-  work.seconds = rounds * start;
+  // Pushes follow each other on one stream, with what two kernels take between them: a copy ends, and the next begins.
+  work.seconds = rounds * (start + (ranks - 2) * 2 * profile.kernel_seconds);
   return work;
 }
 

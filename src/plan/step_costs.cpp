@@ -216,6 +216,13 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   add(Collective::all_gather, item.pass.collectives.gathers);
   add(Collective::reduce_scatter, item.pass.collectives.scatters);
   add(Collective::all_reduce, item.pass.collectives.all_reduces);
+  if (item.pass.collectives.bytes > 0 && ranks > 1) {
+    // Marks for the ledger at its beginning and its end, and a stream that waits for another's: each like a kernel. Where it
+    // was measured, from the wait on, only the first is missing.
+    const double kernel = machine_.profile.kernel_seconds;
+    alone += 3 * kernel;
+    work.seconds += measured ? kernel : 3 * kernel;
+  }
   if (measured && alone > 0 && work.seconds > alone) {
     work.slowed_by_compute = work.seconds / alone - 1;
     work.seconds = alone;

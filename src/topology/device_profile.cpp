@@ -53,7 +53,7 @@ DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
                               : StepInterval{0.75, 1.35, "a guess: steps with FP8 products were measured on H200 alone"},
           .matrix_seconds = 7 * micro,
           .kernel_seconds = 3 * micro,
-          .message_seconds = 6 * micro,
+          .message_seconds = 11 * micro,
           .collective_seconds = 12 * micro,
           .round_seconds = 1 * micro,
           .collective_slowdown = 0.06,
