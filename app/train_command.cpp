@@ -85,7 +85,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->callback([options, &status, argc, argv] {
     // From when the other ranks are there: until then a signal ends the process, as nothing is lost. It stays to the very end:
     // one that comes when the run is over and the process on its way out must not make it a failure.
-    auto [job, joined] = launch::begin_job([&] { return config_of(*options); }, [] { launch::StopSignals().stay(); });
+    auto [job, joined, passed] = launch::begin_job([&] { return config_of(*options); }, [] { launch::StopSignals().stay(); });
     if (!job.note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job.note);
     train::TrainRequest request;
     request.job = std::move(job);

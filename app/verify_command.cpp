@@ -29,10 +29,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return load_config(o.config, all, train::read_model_directory);
   };
-  if (!o.job.empty()) {
-    const verify::VerifyJob job = verify::verify_job_from(o.job);
-    return verify::run_verify_rank(job, source(job.overrides));
-  }
+  if (!o.job.empty()) return verify::run_verify_rank(verify::verify_job_from(o.job));
   // Opened first: what takes minutes must not end with a file that cannot be written.
   std::ofstream junit;
   if (!o.junit.empty()) {

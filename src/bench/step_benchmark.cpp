@@ -254,7 +254,7 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
     return 0;
   }
   StepBenchmarkRequest request = asked;
-  const auto [job, joined] = launch::begin_job([&] { return asked.config; });
+  const auto [job, joined, passed] = launch::begin_job([&] { return asked.config; });
   request.config = job.config;
   // A study keeps stderr, and takes its first line of plait's for why a point failed.
   if (!job.note.empty() && !request.raw) message_to_stderr(job.note);

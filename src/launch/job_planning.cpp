@@ -250,7 +250,7 @@ std::shared_ptr<const ScheduleFile> passes_from(const std::string& text, const s
 }
 
 // For this machine, by the one process of the job that plans.
-SettledJob decide(const Config& config) {
+SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   SettledJob settled{.config = config, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
   const DeviceChoice devices = choose_devices(config);
@@ -274,7 +274,7 @@ SettledJob decide(const Config& config) {
   wish.in_order = !decides;
   SitedPlan planned;
   try {
-    planned = plan_on_site(asked, data::vocabulary(config), wish);
+    planned = plan_on_site(asked, vocab ? *vocab : data::vocabulary(config), wish);
   } catch (const ConfigError& error) {
     if (!open.empty() || (places && strategy == PlacementStrategy::worst)) throw;
     // It runs without, only maybe slower.
@@ -306,20 +306,6 @@ SettledJob decide(const Config& config) {
   }
   if (lists_passes) settled.note += "; " + passes;
   return settled;
-}
-
-void tell_rank_processes(const SettledJob& job) {
-  if (job.config.launch.mode != LaunchMode::processes) return;
-  // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
-  const int memory = ::memfd_create("plait-job", 0);
-  if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
-  const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
-                                    {"passes", text_of(job.config.parallel.planned_passes)},
-                                    {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
-                                    {"plan", job.plan}};
-  std::ofstream file(path_of(memory), std::ios::binary);
-  if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
-  ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
 }
 
 // Nothing in a process that no plan was passed to, and nothing when asked again.
@@ -362,8 +348,8 @@ SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningW
   return Planning(config, wish).run(vocab);
 }
 
-SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined) {
-  if (launch_mode(config) != LaunchMode::external) return decide(config);
+SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined, std::optional<std::int64_t> vocab) {
+  if (launch_mode(config) != LaunchMode::external) return decide(config, vocab);
   if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty()) {
     throw ConfigError(
         {{open.front(), "auto",
@@ -371,7 +357,8 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
           0}});
   }
   RankContext here = place_from_environment(config).value();
-  if (!plan::plans_passes(config)) return here.is_main ? decide(config) : SettledJob{.config = config, .plan = {}, .note = {}};
+  if (!plan::plans_passes(config))
+    return here.is_main ? decide(config, vocab) : SettledJob{.config = config, .plan = {}, .note = {}};
   require(joined != nullptr, "settle: ranks that an outside launcher has started have not joined");
   here.rendezvous = joined;
   comm::Meeting meeting = here.meeting("planned passes", milliseconds_of(config.comm.timeout_s));
@@ -379,7 +366,7 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
   std::shared_ptr<const ScheduleFile>& passes = settled.config.parallel.planned_passes;
   if (here.is_main) {
     try {
-      settled = decide(config);
+      settled = decide(config, vocab);
     } catch (const Error& error) {
       joined->abort(std::string("rank 0 could not plan: ") + error.what());
       throw;
@@ -391,13 +378,37 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
   return settled;
 }
 
+PassedJob::PassedJob(const SettledJob& job) {
+  if (job.config.launch.mode != LaunchMode::processes) return;
+  // A variable itself holds 128 KiB, which plans of many ranks exceed.
+  memory_ = FileDescriptor(::memfd_create("plait-job", 0));
+  if (!memory_) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
+  const nlohmann::ordered_json passed{{"config", to_yaml(job.config)},
+                                      {"passes", text_of(job.config.parallel.planned_passes)},
+                                      {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
+                                      {"plan", job.plan}};
+  std::ofstream file(path_of(memory_.get()), std::ios::binary);
+  if (!(file << passed << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
+  ::setenv(settled_variable, std::to_string(memory_.get()).c_str(), 1);
+}
+
+PassedJob::~PassedJob() {
+  if (memory_) ::unsetenv(settled_variable);
+}
+
 BegunJob begin_job(const std::function<Config()>& config, const std::function<void()>& joined) {
-  std::optional<SettledJob> told = settled_by_launcher();
-  const Config asked = told ? told->config : config();
-  BegunJob begun{.job = {}, .rendezvous = join_job(asked)};
+  BegunJob begun;
+  if (std::optional<SettledJob> passed = settled_by_launcher()) {
+    begun.job = *std::move(passed);
+    begun.rendezvous = join_job(begun.job.config);
+    joined();
+    return begun;
+  }
+  const Config asked = config();
+  begun.rendezvous = join_job(asked);
   joined();
-  begun.job = told ? *std::move(told) : settle(asked, begun.rendezvous);
-  if (!told) tell_rank_processes(begun.job);
+  begun.job = settle(asked, begun.rendezvous);
+  begun.passed = std::make_unique<PassedJob>(begun.job);
   return begun;
 }
 

@@ -10,6 +10,7 @@
 
 #include "comm/rendezvous.h"
 #include "core/config.h"
+#include "core/file_descriptor.h"
 #include "plan/planner.h"
 #include "plan/report.h"
 #include "topology/replicate.h"
@@ -70,16 +71,30 @@ struct SettledJob {
 
 // As plan_on_site on this machine, except that a job that leaves nothing open may run without a prediction. `joined`: what
 // join_job() (agreement.h) gave. With an outside launcher rank 0 tells the others the passes of a planned schedule, so that all
-// of them run the same: CommError if it does not.
-SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined = nullptr);
+// of them run the same: CommError if it does not. `vocab`: where it is known; reading it may take training a tokenizer.
+SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined = nullptr,
+                  std::optional<std::int64_t> vocab = std::nullopt);
 
-// What a command that runs a job begins with: joins the other ranks (agreement.h) and settles `config()`, once in a job. Rank
-// processes do not plan for themselves, since two of them could decide differently: the process that starts them passes its own
-// plan on, in memory that they inherit, and `config` is not called there. `joined` is called before planning, which may take a
-// while, and in which others wait for this process.
+// Rank processes do not plan for themselves, since two of them could decide differently. Those that this process starts while
+// it lives are passed `job`, in memory that they inherit; ranks that are threads need none. One at a time.
+class PassedJob {
+ public:
+  explicit PassedJob(const SettledJob& job);
+  ~PassedJob();
+  PassedJob(const PassedJob&) = delete;
+  PassedJob& operator=(const PassedJob&) = delete;
+
+ private:
+  FileDescriptor memory_;
+};
+
+// What a command that runs a job begins with: joins the other ranks (agreement.h) and settles `config()`, once in a job: in a
+// process that is passed one `config` is not called. `joined` is called before planning, which may take a while, and in which
+// others wait for this process.
 struct BegunJob {
-  SettledJob job;  // `note` is empty in a process that is told
+  SettledJob job;  // `note` is empty in a process that is passed it
   std::shared_ptr<comm::Rendezvous> rendezvous;
+  std::unique_ptr<PassedJob> passed;
 };
 BegunJob begin_job(const std::function<Config()>& config, const std::function<void()>& joined = [] {});
 

@@ -45,9 +45,10 @@ std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& bas
     if (!names.insert(variant.name).second) {
       throw ConfigError({{"verify.variants", variant.name, "is already the name of another model in this file", "", 0}});
     }
-    VerifyModel model{variant.name, variant.overrides, variant.overrides, {}, {}};
-    append(model.serial_overrides, serial_overrides());
-    model.serial = source(model.serial_overrides);
+    VerifyModel model{variant.name, variant.overrides, {}, {}};
+    std::vector<std::string> overrides = variant.overrides;
+    append(overrides, serial_overrides());
+    model.serial = source(overrides);
     model.tokenizer = data::create_tokenizer(model.serial);
     models.push_back(std::move(model));
   }
@@ -106,9 +107,9 @@ class MatrixBuilder {
  private:
   void add(const LayoutRequest& request, std::size_t index) {
     const VerifyModel& model = matrix_.models[index];
-    VerifyCase added{index, "", model.overrides, {}};
-    append(added.overrides, request.overrides);
-    added.config = source_(added.overrides);
+    std::vector<std::string> overrides = model.overrides;
+    append(overrides, request.overrides);
+    VerifyCase added{index, "", source_(overrides)};
     added.layout = layout_text(added.config.parallel, base_.parallel);
     const launch::LaunchPlan launch = launch::plan_launch(added.config);
     parallel::make_rank_plan(added.config, model.tokenizer->vocab(),

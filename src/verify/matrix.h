@@ -19,16 +19,14 @@ using ConfigSource = std::function<Config(const std::vector<std::string>& overri
 // A model, as configured or with the overrides of a variant.
 struct VerifyModel {
   std::string name;
-  std::vector<std::string> overrides;         // of the variant
-  std::vector<std::string> serial_overrides;  // and of its serial run
+  std::vector<std::string> overrides;  // of the variant
   Config serial;
   std::shared_ptr<const data::Tokenizer> tokenizer;
 };
 
 struct VerifyCase {
-  std::size_t model = 0;               // index into VerifyMatrix::models
-  std::string layout;                  // layout_text()
-  std::vector<std::string> overrides;  // of the model and the layout
+  std::size_t model = 0;  // index into VerifyMatrix::models
+  std::string layout;     // layout_text()
   Config config;
 };
 

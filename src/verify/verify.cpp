@@ -51,25 +51,21 @@ class Verification {
   }
 
   // `serial`: directory of the serial runs.
-  VerifyFindings run_job(VerifyJob::Task task, const fs::path& serial, const std::vector<std::string>& overrides,
-                         const Config& config, const RankParts& parts) {
-    const VerifyJob job{task, overrides, serial, directory_.path() / ("job-" + std::to_string(jobs_++))};
+  VerifyFindings run_job(VerifyJob::Task task, const fs::path& serial, const launch::SettledJob& settled,
+                         const RankParts& parts) {
+    const VerifyJob job{task, serial, directory_.path() / ("job-" + std::to_string(jobs_++))};
     create_private_directory(job.result);
-    return run_verify_job(job, config, parts, request_.argv);
+    return run_verify_job(job, settled, parts, request_.argv);
   }
 
   void run_serial(const VerifyJob& job, std::size_t index, std::int64_t micro_batch) {
     const VerifyModel& model = matrix_.models[index];
-    std::vector<std::string> overrides = model.serial_overrides;
     Config serial = model.serial;
-    if (micro_batch != serial.train.micro_batch) {
-      overrides.push_back("train.micro_batch=" + std::to_string(micro_batch));
-      serial.train.micro_batch = micro_batch;
-    }
+    serial.train.micro_batch = micro_batch;
     fs::remove_all(serial_run(job));
     create_private_directories(serial_run(job));
     try {
-      run_job(job.task, job.model, overrides, serial, {.open_dataset = request_.parts.open_dataset});
+      run_job(job.task, job.model, {.config = serial, .plan = {}, .note = {}}, {.open_dataset = request_.parts.open_dataset});
     } catch (const ConfigError&) {
       throw;
     } catch (const launch::Interrupted&) {
@@ -85,14 +81,14 @@ class Verification {
     if (fs::exists(directory)) return directory;
     create_private_directories(directory);
     matrix_.models[index].tokenizer->save(directory);
-    run_serial({VerifyJob::Task::record, {}, directory, {}}, index, micro_batch);
+    run_serial({VerifyJob::Task::record, directory, {}}, index, micro_batch);
     return directory;
   }
 
   void record_serial(std::size_t index) {
     announce(index, "serial");
     const VerifyModel& model = matrix_.models[index];
-    const VerifyJob of_serial{VerifyJob::Task::record, {}, recorded_serial(index, model.serial.train.micro_batch), {}};
+    const VerifyJob of_serial{VerifyJob::Task::record, recorded_serial(index, model.serial.train.micro_batch), {}};
 
     const launch::LaunchPlan launch = launch::plan_launch(model.serial);
     const Device device = launch.devices.front();
@@ -123,16 +119,18 @@ class Verification {
     try {
       // What depends on timing need not show in numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
+      // As training would run it here: what goes by links, and the passes of a planned schedule.
+      const launch::SettledJob settled = launch::settle(c.config, nullptr, vocab);
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
-      const auto plans = parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind);
+      const auto plans = parallel::make_job_plan(settled.config, vocab, mesh, launch.devices.front().kind);
       parallel::require_valid(parallel::training_programs(plans));
       // A micro-batch's operands are rounded to FP8 with one scale, so the serial run's have to be as large as the layout's.
       const std::int64_t micro_batch = plans.front().sizes.micro_batch.batch;
       const bool fp8 = plans.front().sizes.fp8;
       const fs::path serial = recorded_serial(c.model, fp8 ? micro_batch : matrix_.models[c.model].serial.train.micro_batch);
-      result.findings = run_job(VerifyJob::Task::compare, serial, c.overrides, c.config, request_.parts);
+      result.findings = run_job(VerifyJob::Task::compare, serial, settled, request_.parts);
       result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
-      if (!result.findings.passed()) search(c, serial, micro_batch, result);
+      if (!result.findings.passed()) search(c, settled, serial, micro_batch, result);
     } catch (const launch::Interrupted&) {
       throw;
     } catch (const Error& error) {
@@ -144,14 +142,14 @@ class Verification {
   }
 
   // Tensors are compared micro-batch by micro-batch, so the serial run's have to be as large as the layout's `micro_batch`.
-  void search(const VerifyCase& c, const fs::path& serial, std::int64_t micro_batch, LayoutResult& result) {
+  void search(const VerifyCase& c, const launch::SettledJob& settled, const fs::path& serial, std::int64_t micro_batch,
+              LayoutResult& result) {
     const auto recorded = recorded_.find(serial);
     if (recorded == recorded_.end() || recorded->second != micro_batch) {
-      run_serial({VerifyJob::Task::record_tensors, {}, serial, {}}, c.model, micro_batch);
+      run_serial({VerifyJob::Task::record_tensors, serial, {}}, c.model, micro_batch);
       recorded_[serial] = micro_batch;
     }
-    result.findings.first_divergence =
-        run_job(VerifyJob::Task::search, serial, c.overrides, c.config, request_.parts).first_divergence;
+    result.findings.first_divergence = run_job(VerifyJob::Task::search, serial, settled, request_.parts).first_divergence;
     if (!result.findings.first_divergence) {
       result.failure = "does not happen again when instructions run one at a time, so it depends on timing (a missing wait?)";
     }

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "data/tokenizer.h"
-#include "launch/agreement.h"
 #include "train/batch_file.h"
 #include "verify/rank_tasks.h"
 
@@ -75,18 +74,14 @@ fs::path serial_run(const VerifyJob& job) {
 }
 
 std::string to_text(const VerifyJob& job) {
-  return Json{{"task", static_cast<int>(job.task)},
-              {"overrides", job.overrides},
-              {"model", job.model.string()},
-              {"result", job.result.string()}}
-      .dump();
+  return Json{{"task", static_cast<int>(job.task)}, {"model", job.model.string()}, {"result", job.result.string()}}.dump();
 }
 
 VerifyJob verify_job_from(const std::string& text) {
   try {
     const Json json = Json::parse(text);
-    return {static_cast<VerifyJob::Task>(json.at("task").get<int>()), json.at("overrides").get<std::vector<std::string>>(),
-            json.at("model").get<std::string>(), json.at("result").get<std::string>()};
+    return {static_cast<VerifyJob::Task>(json.at("task").get<int>()), json.at("model").get<std::string>(),
+            json.at("result").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
     throw ConfigError(std::string("--job is for rank processes that verify starts itself: ") + error.what());
   }
@@ -104,13 +99,15 @@ void record_batches(const VerifyJob& job, const Config& config, const RankParts&
 
 }  // namespace
 
-VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const RankParts& parts,
+VerifyFindings run_verify_job(const VerifyJob& job, const launch::SettledJob& settled, const RankParts& parts,
                               const std::vector<std::string>& argv) {
+  const Config& config = settled.config;
   std::vector<std::string> rank_argv = argv;
   rank_argv.insert(rank_argv.end(), {"--job", to_text(job)});
   std::string why = "a rank failed without saying why";
   const bool is_serial = job.task == VerifyJob::Task::record || job.task == VerifyJob::Task::record_tensors;
   if (is_serial) record_batches(job, config, parts);
+  const launch::PassedJob passed(settled);
   try {
     const int status = launch::launch(
         launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, parts, rank); }, rank_argv);
@@ -127,8 +124,11 @@ VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const 
   throw Error(message);
 }
 
-int run_verify_rank(const VerifyJob& job, const Config& config) {
-  const launch::LaunchPlan plan = launch::plan_launch(config, launch::join_job(config));
+int run_verify_rank(const VerifyJob& job) {
+  const launch::BegunJob begun =
+      launch::begin_job([]() -> Config { throw ConfigError("--job is for rank processes that verify starts itself"); });
+  const Config& config = begun.job.config;
+  const launch::LaunchPlan plan = launch::plan_launch(config, begun.rendezvous);
   require(plan.this_rank.has_value(), "run_verify_rank: this process is not a rank");
   try {
     return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, config, {}, rank); }, {});

@@ -25,21 +25,20 @@ TEST_P(Search, FindsNothingWhereNothingIsWrong) {
   const VerifyMatrix matrix = make_matrix(request.config, request.layouts);
   const PrivateDirectory directory;
   int jobs = 0;
-  const auto run = [&](Task task, std::size_t model, const std::vector<std::string>& overrides, const Config& config) {
-    const VerifyJob job{task, overrides, directory.path() / std::to_string(model),
-                        directory.path() / ("job-" + std::to_string(jobs++))};
+  const auto run = [&](Task task, std::size_t model, const Config& config) {
+    const VerifyJob job{task, directory.path() / std::to_string(model), directory.path() / ("job-" + std::to_string(jobs++))};
     create_private_directories(job.result);
     create_private_directories(serial_run(job));
-    return run_verify_job(job, config, {}, {});
+    return run_verify_job(job, {.config = config, .plan = {}, .note = {}}, {}, {});
   };
   for (std::size_t m = 0; m < matrix.models.size(); ++m) {
     create_private_directories(directory.path() / std::to_string(m));
     matrix.models[m].tokenizer->save(directory.path() / std::to_string(m));
-    run(Task::record_tensors, m, matrix.models[m].serial_overrides, matrix.models[m].serial);
+    run(Task::record_tensors, m, matrix.models[m].serial);
   }
   EXPECT_GT(matrix.cases.size(), 60u);
   for (const VerifyCase& c : matrix.cases) {
-    const auto found = run(Task::search, c.model, c.overrides, c.config).first_divergence;
+    const auto found = run(Task::search, c.model, c.config).first_divergence;
     EXPECT_FALSE(found) << matrix.models[c.model].name << " " << c.layout << ": " << found->text();
   }
 }

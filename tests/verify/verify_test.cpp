@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <pugixml.hpp>
 #include <set>
 #include <sstream>
 
 #include "core/error.h"
+#include "launch/job_planning.h"
 #include "launch/launch_fixtures.h"
 #include "parallel/program_waits.h"
 #include "verify/report_json.h"
@@ -127,6 +129,22 @@ TEST_F(Verify, ReadsAndEncodesItsTextOnceForAllRanksAndLayouts) {
   };
   EXPECT_EQ(verify(verify_request({"data=2", "tensor=2", "pipeline=2 data=2"}, parts)).failed(), 0);
   EXPECT_EQ(opened, 1);
+}
+
+// The passes of a planned schedule are those that training would be planned with here.
+TEST_F(Verify, RunsWhatTrainingWouldRun) {
+  std::mutex mutex;
+  std::set<std::string> passes;
+  RankParts parts;
+  parts.make_plan = [&](const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+    const std::lock_guard lock(mutex);
+    passes.insert(config.parallel.planned_passes ? config.parallel.planned_passes->text : "listed by FLOPs");
+    return train::training_plan(config, vocab, rank);
+  };
+  const VerifyRequest request = verify_request({"pipeline=2 schedule=planned"}, parts);
+  const VerifyMatrix matrix = make_matrix(request.config, request.layouts);
+  EXPECT_EQ(verify(request).failed(), 0);
+  EXPECT_THAT(passes, testing::ElementsAre(launch::settle(matrix.cases.at(0).config).config.parallel.planned_passes->text));
 }
 
 TEST_F(Verify, AFailureIsOneOfTheMatrix) {
