@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <numeric>
 #include <optional>
 
 #include "bench/absent_groups.h"
@@ -98,8 +97,6 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
 Json describe(const Config& config, const parallel::RankPlan& plan, Device device, const MeasuredSteps& measured) {
   const Spread times = spread(measured.milliseconds);
   const Interval interval = median_interval(measured.milliseconds);
-  const double mean = std::accumulate(measured.milliseconds.begin(), measured.milliseconds.end(), 0.0) /
-                      static_cast<double>(measured.milliseconds.size());
   const double tokens_per_second =
       static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (times.median / 1e3);
   const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
@@ -119,7 +116,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   json["sequence_length"] = plan.sizes.micro_batch.sequence;
   json["step_ms"] = {{"median", times.median},
                      {"median_interval", {interval.low, interval.high}},
-                     {"mean", mean},
+                     {"mean", mean(measured.milliseconds)},
                      {"min", times.least},
                      {"max", times.most}};
   json["tokens_per_second"] = tokens_per_second;

@@ -194,7 +194,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double moving = 0;  // as far as that was measured
   const bool measured = item.pass.beside_compute;
   double kernels = item.kernels;
-  double alone = item.pass.alone_seconds;  // of what was measured
+  double starts = 0, pushed_kernels = 0;  // seconds
   const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || ranks == 1) return;
@@ -204,11 +204,10 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
         by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
     if (by_links_) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
-      alone += times * pushed.seconds;
-      if (!measured) kernels += times * pushed.device, work.seconds += times * pushed.seconds;
+      pushed_kernels += times * pushed.seconds;
+      if (!measured) kernels += times * pushed.device;
     }
-    alone += times * one.seconds;
-    work.seconds += times * one.seconds;
+    starts += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);
@@ -220,12 +219,10 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     // Marks for the ledger at its beginning and its end, and a stream that waits for another's: each like a kernel. Where it
     // was measured, from the wait on, only the first is missing.
     const double kernel = machine_.profile.kernel_seconds;
-    alone += 3 * kernel;
-    work.seconds += measured ? kernel : 3 * kernel;
-  }
-  if (measured && alone > 0 && work.seconds > alone) {
-    work.slowed_by_compute = work.seconds / alone - 1;
-    work.seconds = alone;
+    const double alone = (measured ? item.pass.alone_seconds : item.work.seconds) + pushed_kernels + starts + 3 * kernel;
+    const double beside = measured ? item.work.seconds + starts + kernel : alone;
+    work.seconds = std::min(alone, beside);
+    work.slowed_by_compute = beside / work.seconds - 1;
   }
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   if (kernels > 0 && work.bytes > 0 && group_way && group_way->gb_per_s > 0) {

@@ -294,11 +294,19 @@ double Engine::pace_of(const Task& task) const {
     }
     return 1e-9 / gb_per_s;  // 0 where nothing is in the way
   }
+  const auto actor_of = [&](int party) -> const Actor& {
+    return actors_[at(heads_[at(parties_[at(task.first_party + party)])].actor)];
+  };
+  if (!task.compute) {
+    for (int party = 0; party < task.parties; ++party) {
+      if (actor_of(party).computing > 0) return 1 + task.work.slowed_by_compute;
+    }
+    return 1;
+  }
   double slowdown = 0;
   for (int party = 0; party < task.parties; ++party) {
-    const Actor& actor = actors_[at(heads_[at(parties_[at(task.first_party + party)])].actor)];
-    if (!task.compute && actor.computing > 0) return 1 + task.work.slowed_by_compute;
-    if (!task.compute || actor.slowing == 0) continue;
+    const Actor& actor = actor_of(party);
+    if (actor.slowing == 0) continue;
     double here = 0;
     for (int p = actor.first_head; p < actor.first_head + actor.heads; ++p) here += heads_[at(p)].slowdown;
     slowdown = std::max(slowdown, here);
