@@ -1,7 +1,9 @@
 #include "bench/collective_slowdown.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <mutex>
 
 #include "bench/bench_ranks.h"
@@ -20,7 +22,7 @@ constexpr std::size_t gpu_bytes = std::size_t{64} << 20, cpu_bytes = std::size_t
 constexpr double run_us = 50e3;                                                             // of steps alone, at least
 constexpr int fewest_steps = 3, most_steps = 100;
 constexpr double reserve = 3;  // all-reduces go on for this many times the duration of the steps alone
-constexpr int most_reduces = 1'000;
+constexpr int most_reduces = 10'000;
 
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
@@ -103,14 +105,28 @@ class RankSlowdown {
 
   Run run(int steps, int reduces) {
     meet();
-    for (int i = 0; i < reduces; ++i) enqueue_reduce();
-    Event reduced(rank_.device);
-    stream_.ref().record(reduced);
+    // More all-reduces than a stream holds (most_enqueued) would keep this thread from the steps until some had run.
+    std::atomic<bool> enqueued = false;
+    const auto enqueue = [&] {
+      make_current(rank_.device);
+      for (int i = 0; i < reduces; ++i) enqueue_reduce();
+      enqueued = true;
+    };
+    std::future<void> enqueuing = std::async(std::launch::async, enqueue);
     const auto start = Clock::now();
-    for (int step = 0; step < steps; ++step) model_->enqueue_step();
-    model_->synchronize();
-    Run run{.microseconds = microseconds_since(start), .to_the_end = reduces == 0 || !reduced.is_complete()};
-    synchronize_within(reduced, request_.timeout, "all-reduces beside a model's steps");
+    try {
+      for (int step = 0; step < steps; ++step) model_->enqueue_step();
+      model_->synchronize();
+    } catch (...) {
+      comm_->abort();  // so that the other thread gets to its end
+      throw;
+    }
+    Run run{.microseconds = microseconds_since(start)};
+    Event reduced(rank_.device);
+    if (enqueued) stream_.ref().record(reduced);
+    run.to_the_end = reduces == 0 || !enqueued || !reduced.is_complete();
+    enqueuing.get();
+    synchronize_reduces();
     return run;
   }
 
