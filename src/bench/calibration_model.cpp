@@ -35,7 +35,7 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   small.model.vocab = vocab;
   small.data.tokenizer = "random";
   small.data.train.clear(), small.data.sources.clear(), small.data.validation.clear(), small.data.sentencepiece = {};
-  small.train.graph = GraphUse::off;  // the same for every piece that is timed
+  small.train.graph = GraphUse::instructions;  // no trial
   small.train.micro_batch = c.micro_batch;
   small.train.global_batch = c.micro_batch * CalibrationModel::micro_batches;
   small.parallel = ParallelConfig{};

@@ -160,15 +160,16 @@ template <>
 inline constexpr auto names<RankBinding> =
     std::to_array<Name<RankBinding>>({{RankBinding::automatic, "auto"}, {RankBinding::none, "none"}});
 
-// train.graph: whether a step is launched as one, as a CUDA graph (runtime/graph_trial.h)
+// train.graph: what is launched at once, as a CUDA graph
 enum class GraphUse {
-  automatic,  // where that is faster, which is tried
-  on,
+  automatic,     // instructions, and steps where that is faster, which is tried (runtime/graph_trial.h)
+  instructions,  // those that delay the device otherwise (runtime/instruction_graphs.h)
+  on,            // steps
   off,
 };
 template <>
-inline constexpr auto names<GraphUse> =
-    std::to_array<Name<GraphUse>>({{GraphUse::automatic, "auto"}, {GraphUse::on, "on"}, {GraphUse::off, "off"}});
+inline constexpr auto names<GraphUse> = std::to_array<Name<GraphUse>>(
+    {{GraphUse::automatic, "auto"}, {GraphUse::instructions, "instructions"}, {GraphUse::on, "on"}, {GraphUse::off, "off"}});
 
 // placement.strategy
 enum class PlacementStrategy {

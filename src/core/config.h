@@ -210,11 +210,12 @@ struct TrainConfig {
           "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off.");
     k.choice(
         "graph", &TrainConfig::graph,
-        "Whether a step is launched as one, as a CUDA graph, rather than kernel by kernel: small models otherwise wait for "
-        "launches (docs/performance.md). Changes the time, not one bit of the result. `auto`: in a run of one rank, where that "
-        "is faster, which the first 39 steps try. `on`: from the third step on; an error where messages or exchanges go by "
-        "links "
-        "(`parallel.pipeline` above 1, `comm.exchanges`, `comm.reductions`). Without effect on CPUs.");
+        "What is launched at once, as a CUDA graph, rather than kernel by kernel: small models and small micro-batches "
+        "otherwise wait for launches (docs/performance.md). Changes the time, not one bit of the result. `instructions`: each "
+        "forward and backward of a segment that takes the device 0.2 ms or less, which is measured before the first step. "
+        "`on`: whole steps, from the third on; an error where messages or exchanges "
+        "go by links (`parallel.pipeline` above 1, `comm.exchanges`, `comm.reductions`). `auto`: as `instructions`, and in a "
+        "run of one rank whole steps where they are faster, which the first 39 steps try. Without effect on CPUs.");
     k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),
           "Steps between evaluations. 0: only at the end, if there is validation data.");
     k.key("eval_batches", &TrainConfig::eval_batches, k.whole(1, limits::batches),

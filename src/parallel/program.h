@@ -62,7 +62,7 @@ enum class InstructionKind {
 struct Exchange {
   bool sum = false, norm = false, gather = false;
   bool communicates() const { return sum || gather; }
-  friend bool operator==(const Exchange&, const Exchange&) = default;
+  friend auto operator<=>(const Exchange&, const Exchange&) = default;
 };
 
 // What a stream is for. All that a tensor group does together is on its exchange stream (without overlap, on the compute
@@ -109,7 +109,7 @@ struct Instruction {
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
   bool recomputed = false;         // backward: the norm's output was not kept, and exchange_recompute has written it again
   std::vector<int> waits = {};
-  friend bool operator==(const Instruction&, const Instruction&) = default;
+  friend auto operator<=>(const Instruction&, const Instruction&) = default;
 };
 
 struct Program {

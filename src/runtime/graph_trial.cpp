@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "runtime/instruction_graphs.h"
 
 namespace plait::runtime {
 namespace {
 
-// A mean instruction that takes the device longer than this hides its launches, some ten, from any host.
-constexpr double longest_instruction_ms = 0.2;
 // Graphs take memory and keep steps from overlapping at their ends: for less than a hundredth they are not worth it.
 constexpr double worthwhile = 0.99;
 
@@ -27,6 +26,8 @@ double median(std::vector<double> values) {
 GraphTrial::GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_t instructions) : instructions_(instructions) {
   if (use == GraphUse::off) {
     why_ = "train.graph is off";
+  } else if (use == GraphUse::instructions) {
+    why_ = "train.graph is instructions";
   } else if (!obstacle.empty()) {
     if (use == GraphUse::on) throw ConfigError({{"train.graph", "on", "cannot be: " + obstacle, "", 0}});
     why_ = std::move(obstacle);
@@ -40,11 +41,13 @@ GraphTrial::GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_
   }
 }
 
-std::string GraphTrial::text() const {
-  constexpr const char* whole = "each step is one launch (a CUDA graph): ";
-  constexpr const char* piecewise = "steps are launched kernel by kernel: ";
+std::string GraphTrial::text(const std::string& piecewise) const {
   if (!settled_) return fmt::format("whether a step as one launch (a CUDA graph) is faster, the first {} steps try", last_step);
-  return (whole_ ? whole : piecewise) + why_;
+  const auto taking = [](double ms) { return fmt::format("{:.3f} ms", ms); };
+  const std::string how = whole_ ? "each step is one launch (a CUDA graph): " : "steps are launched " + piecewise + ": ";
+  if (whole_ms_ <= 0) return how + why_;
+  return how + (whole_ ? taking(whole_ms_) + ", " + piecewise + " " + taking(piecewise_ms_)
+                       : taking(piecewise_ms_) + ", as one launch (a CUDA graph) " + taking(whole_ms_));
 }
 
 void GraphTrial::add(std::int64_t step, bool whole, double milliseconds) {
@@ -63,16 +66,14 @@ std::optional<double> GraphTrial::due(std::int64_t step) const {
 void GraphTrial::decide(double milliseconds) {
   if (!whole_) {
     piecewise_ms_ = milliseconds;
-    whole_ = piecewise_ms_ > 0 && piecewise_ms_ < longest_instruction_ms * static_cast<double>(instructions_);
+    whole_ = piecewise_ms_ > 0 && piecewise_ms_ < longest_delayed_ms * static_cast<double>(instructions_);
     settled_ = !whole_;
     why_ = fmt::format("one of {:.4g} ms does not wait for launches", piecewise_ms_);
     return;
   }
   settled_ = true;
   whole_ = milliseconds > 0 && milliseconds < worthwhile * piecewise_ms_;
-  const auto taking = [](double ms) { return fmt::format("{:.3f} ms", ms); };
-  why_ = whole_ ? taking(milliseconds) + ", kernel by kernel " + taking(piecewise_ms_)
-                : taking(piecewise_ms_) + ", as one launch (a CUDA graph) " + taking(milliseconds);
+  whole_ms_ = milliseconds;
 }
 
 }  // namespace plait::runtime

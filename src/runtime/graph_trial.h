@@ -31,7 +31,8 @@ class GraphTrial {
   bool may_be_whole() const { return whole_ || !settled_; }
   bool settled() const { return settled_; }
   bool is_whole(std::int64_t step) const { return whole_ && step >= first_measured; }
-  std::string text() const;  // for the user
+  // For the user. `piecewise`: how steps are launched otherwise, "kernel by kernel".
+  std::string text(const std::string& piecewise) const;
 
   // A result, in order.
   void add(std::int64_t step, bool whole, double milliseconds);
@@ -44,7 +45,7 @@ class GraphTrial {
   bool whole_ = false, settled_ = true;
   std::string why_;
   std::vector<double> piecewise_, whole_times_;
-  double piecewise_ms_ = 0;
+  double piecewise_ms_ = 0, whole_ms_ = 0;  // 0: not measured
 };
 
 }  // namespace plait::runtime

@@ -1,5 +1,7 @@
 #include "runtime/interpreter.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -27,6 +29,16 @@ bool follows_micro_batches(parallel::InstructionKind kind) {
 }
 
 bool loads_batch(const parallel::Instruction& i) { return i.kind == parallel::InstructionKind::load_batch; }
+
+// For instructions that load none.
+BatchSource& no_batches() {
+  struct NoBatches final : BatchSource {
+    HostBatch next() override { throw InternalError("Interpreter: what is issued loads no batch"); }
+    void release(StreamRef) override {}
+  };
+  static NoBatches none;
+  return none;
+}
 
 StagedBatches staged_batches(const parallel::RankPlan& plan, std::byte* memory) {
   const model::MicroBatchShape& shape = plan.sizes.micro_batch;
@@ -187,10 +199,6 @@ void Interpreter::synchronize_warm_up() {
     }
   }
   synchronize();  // other streams read them too
-  struct NoBatches final : BatchSource {
-    HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
-    void release(StreamRef) override {}
-  } none;
   IssueObserver nobody;
   const auto set_alone = [&](bool alone) {
     for (const auto& [group, links] : groups_.by_links) links->set_alone(alone);
@@ -199,7 +207,7 @@ void Interpreter::synchronize_warm_up() {
   ops::UpdateCoefficients& update = next_slot().memory->update;
   update = ops::update_coefficients({});
   const auto do_part = [&](BoundProgram& bound, const Part& part) {
-    execute(bound, {none, &update}, nobody, part);
+    execute(bound, {no_batches(), &update}, nobody, part);
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
@@ -213,9 +221,29 @@ void Interpreter::synchronize_warm_up() {
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
+  if (trial_ && (plan_.graph == GraphUse::automatic || plan_.graph == GraphUse::instructions)) capture_instructions();
   set_alone(false);
   // Alone, this rank's weights and their scales stood in for those of others.
   if (!groups_.by_links.empty()) publish_weights();
+}
+
+void Interpreter::capture_instructions() {
+  guarded([&] {
+    BoundProgram& bound = train_;
+    for (BoundInstruction& instruction : bound.instructions) instruction.graph = nullptr;
+    instruction_graphs_.emplace(
+        plan_.train, [&](int n) { return bound.instructions[static_cast<std::size_t>(n)].stream; },
+        [&](int n) { bound.instructions[static_cast<std::size_t>(n)].issue({no_batches(), nullptr}, nullptr); });
+    for (std::size_t n = 0; n < bound.instructions.size(); ++n)
+      bound.instructions[n].graph = instruction_graphs_->of(static_cast<int>(n));
+  });
+}
+
+std::string Interpreter::launch_text() const {
+  if (!trial_) return "";
+  if (!instruction_graphs_ || instruction_graphs_->share() == 0) return trial_->text("kernel by kernel");
+  return trial_->text(
+      fmt::format("instruction by instruction ({:.0f} % of those that compute)", 100 * instruction_graphs_->share()));
 }
 
 void Interpreter::publish_weights() {

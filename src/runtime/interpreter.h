@@ -23,8 +23,10 @@
 #include "ops/adamw.h"
 #include "parallel/ledger.h"
 #include "parallel/rank_plan.h"
+#include "runtime/cuda_graph.h"
 #include "runtime/graph_trial.h"
 #include "runtime/instruction_binder.h"
+#include "runtime/instruction_graphs.h"
 #include "runtime/issue_observer.h"
 #include "runtime/progress_board.h"
 #include "runtime/rank_buffers.h"
@@ -102,9 +104,9 @@ class Interpreter {
   // The same with events around everything (runtime/step_recorder.h), and waits for all of it. Expects no pending results;
   // leaves this step's.
   parallel::StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
-  // Whether steps are launched whole (runtime/graph_trial.h), for the user; empty on the host. A run whose speed is measured
-  // goes on until it is settled.
-  std::string launch_text() const { return trial_ ? trial_->text() : std::string(); }
+  // How steps are launched, whole (runtime/graph_trial.h) or by instructions (runtime/instruction_graphs.h), for the user;
+  // empty on the host. A run whose speed is measured goes on until it is settled.
+  std::string launch_text() const;
   bool launch_is_settled() const { return !trial_ || trial_->settled(); }
   // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
@@ -158,6 +160,7 @@ class Interpreter {
     StreamRef stream;
     std::vector<const BoundInstruction*> waits;  // for `done` of these
     Issue issue;
+    const CudaGraph* graph = nullptr;  // launches what `issue` enqueues, if any
     Event done;
     Event captured;           // what `done` is within a graph, and means nothing outside of it
     bool is_awaited = false;  // by another stream
@@ -193,6 +196,7 @@ class Interpreter {
   Pending& next_slot();  // of the step that is issued next
   BoundProgram bind(const parallel::Program& program);
   void fill_constants();
+  void capture_instructions();
   // Issues a program in order: all of it, or `part`; the rest of it does nothing then, but keeps the order that it gives. The
   // board, which counts whole runs, shows no parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
@@ -214,7 +218,8 @@ class Interpreter {
   RankGroups groups_;
   std::shared_ptr<RankLife> life_;
   // By slot, and by what is recorded. NCCL's communicators wait for the graphs that their calls are in, and these for streams.
-  std::map<std::pair<const Pending*, StepRecorder::Detail>, StepGraph> graphs_;
+  std::map<std::pair<const Pending*, StepRecorder::Detail>, CudaGraph> step_graphs_;
+  std::optional<InstructionGraphs> instruction_graphs_;  // of train_
   RankBuffers buffers_;
   ProgressBoard board_;
   Buffer pinned_;                                                   // staging, then each slot's StepMemory

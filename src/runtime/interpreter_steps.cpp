@@ -37,7 +37,11 @@ void Interpreter::issue(BoundProgram& bound, const StepInputs& inputs, IssueObse
       continue;
     }
     observer.started(n, s);
-    instruction.issue(inputs, observer.ready(n));
+    if (instruction.graph && !captured && !observer.observes_kernels()) {
+      instruction.graph->launch(s, instruction.graph->nodes());
+    } else {
+      instruction.issue(inputs, observer.ready(n));
+    }
     const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
     const auto note = [&](StreamRef aside) {
       if (observed) observer.done(n, aside);
@@ -90,18 +94,18 @@ void Interpreter::launch_whole(Pending& slot, BatchSource& batches, StepRecorder
     slot.batches->fill(batches, *idle_);
     if (!graph_ran_last_) order_before_graph();
     board_.begin(plan_.train);
-    auto graph = graphs_.find({&slot, detail});
-    if (graph == graphs_.end()) {
+    auto graph = step_graphs_.find({&slot, detail});
+    if (graph == step_graphs_.end()) {
       // As where kernels are loaded (synchronize_warm_up): what CUDA allocates may wait for work of this GPU, which may wait
       // for a peer who needs a lock that is held meanwhile. So there is no such work left.
       synchronize();
       std::vector<StreamRef> others = train_.streams;
       std::erase_if(others, [&](StreamRef s) { return s.native() == compute.native(); });
-      StepGraph captured(compute, others, [&] {
+      CudaGraph captured(compute, others, [&] {
         issue(train_, {*slot.batches, &slot.memory->update}, *recorder_, {}, true);
         copy_state(slot);
       });
-      graph = graphs_.emplace(std::pair(&slot, detail), std::move(captured)).first;
+      graph = step_graphs_.emplace(std::pair(&slot, detail), std::move(captured)).first;
     }
     board_.launched(plan_.train);
     graph->second.launch(compute);
@@ -114,7 +118,7 @@ void Interpreter::decide_launch() {
   if (!milliseconds) return;
   synchronize();
   trial_->decide(*milliseconds);
-  if (!trial_->may_be_whole()) graphs_.clear();
+  if (!trial_->may_be_whole()) step_graphs_.clear();
 }
 
 void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail) {

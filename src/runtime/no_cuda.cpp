@@ -1,5 +1,6 @@
 // What stands for src/runtime/cuda where plait is built without CUDA.
 #include "core/error.h"
+#include "runtime/cuda_graph.h"
 #include "runtime/device_activities.h"
 #include "runtime/profiler_range.h"
 #include "runtime/step_graph.h"
@@ -15,14 +16,15 @@ DeviceActivities::DeviceActivities(Device, const std::vector<StreamRef>&) : why_
 DeviceActivities::~DeviceActivities() = default;
 std::vector<parallel::DeviceActivity> DeviceActivities::synchronize_take() { return {}; }
 
-struct StepGraph::Executable {};
+struct CudaGraph::Executable {};
 
-StepGraph::StepGraph(StreamRef, const std::vector<StreamRef>&, const std::function<void()>&) {
+CudaGraph::CudaGraph(StreamRef, const std::vector<StreamRef>&, const std::function<void()>&) {
   throw DeviceError("this plait was built without CUDA");
 }
-StepGraph::StepGraph(StepGraph&&) noexcept = default;
-StepGraph::~StepGraph() = default;
-void StepGraph::launch(StreamRef) const {}
+CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::launch(StreamRef, std::size_t) const {}
+std::size_t CudaGraph::nodes() const { return 0; }
 
 void add_on_stream(StreamRef, std::uint32_t*, std::uint32_t) { throw DeviceError("this plait was built without CUDA"); }
 

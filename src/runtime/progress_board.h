@@ -46,7 +46,7 @@ class ProgressBoard {
   void begin(const parallel::Program& program);
   // `aside`: where shows() says so the companion of its stream, which runs behind it; else any stream of the device.
   void enqueued(StreamRef aside, const parallel::Program& program, int instruction);
-  // The same for a run that is captured into a graph (runtime/step_graph.h), of a program that has begun: what it enqueues
+  // The same for a run that is captured into a graph (runtime/cuda_graph.h), of a program that has begun: what it enqueues
   // there counts in every launch.
   void captured(StreamRef aside, const parallel::Program& program, int instruction);
   // A launch of it comes next: all of its instructions are enqueued.

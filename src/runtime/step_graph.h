@@ -1,4 +1,4 @@
-// A training step as one launch: what its instructions enqueue, captured once and launched again and again, as a CUDA graph.
+// A training step as one launch: what it needs to be a CUDA graph (runtime/cuda_graph.h).
 //
 // Launches of a small model's step take the host longer than the step takes the device. A graph has nothing in it that varies
 // from step to step, so all of that comes from memory at fixed addresses: settings (ops/adamw.h), batches (StagedBatches), and
@@ -10,30 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <vector>
 
 #include "core/stream.h"
 #include "runtime/step_inputs.h"
 
 namespace plait::runtime {
-
-class StepGraph {
- public:
-  // Calls `issue`, which enqueues work on `origin` and `others`, whose companions take part too. Nothing of it runs, and all of
-  // it is ordered by events that `issue` records first. What is called meanwhile on this thread may not allocate, and wait for
-  // nothing. The streams may have work; the graph knows nothing of it. DeviceError, OutOfMemoryError, and what `issue` throws.
-  StepGraph(StreamRef origin, const std::vector<StreamRef>& others, const std::function<void()>& issue);
-  StepGraph(StepGraph&&) noexcept;
-  ~StepGraph();  // no launch of it may be running
-
-  void launch(StreamRef stream) const;
-
- private:
-  struct Executable;
-  std::unique_ptr<Executable> executable_;
-};
 
 // Adds to a counter in pinned host memory that only this stream writes. In a graph, which would write the same value in every
 // launch, this is what write_value is elsewhere. CUDA only.

@@ -41,6 +41,7 @@ class StepRecorder final : public IssueObserver {
   void started(int instruction, StreamRef stream) override;
   void done(int instruction, StreamRef aside) override;
   bool observes_end(int instruction) const override;
+  bool observes_kernels() const override { return current_->detail == Detail::everything; }
   Event* ready(int instruction) override;
   void end(StreamRef compute);
 

@@ -47,7 +47,7 @@ Course course_of(GraphTrial trial, double piecewise_ms, double whole_ms, std::in
     if (trial.is_whole(step)) course.whole.push_back(step);
   }
   course.may_be_whole = trial.may_be_whole();
-  course.text = trial.text();
+  course.text = trial.text("kernel by kernel");
   return course;
 }
 

@@ -13,7 +13,7 @@
 #include "ops/elementwise.h"
 #include "ops/op_context.h"
 #include "ops/reduce.h"
-#include "runtime/step_graph.h"
+#include "runtime/cuda_graph.h"
 
 namespace plait::runtime {
 namespace {
@@ -134,7 +134,7 @@ TEST_P(GpuKernelOrder, InAGraph) {
   Chain chain({DeviceKind::cuda, 0}, GetParam());
   chain.enqueue();  // loads the kernels, which a capture must not
   chain.expect_right_sums("without a graph");
-  const StepGraph graph(chain.one(), {chain.two()}, [&] { chain.enqueue(); });
+  const CudaGraph graph(chain.one(), {chain.two()}, [&] { chain.enqueue(); });
   for (int repetition = 0; repetition < 100; ++repetition) {
     graph.launch(chain.one());
     chain.expect_right_sums("repetition " + std::to_string(repetition));

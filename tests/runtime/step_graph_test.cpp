@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "parallel/program_set.h"
+#include "runtime/cuda_graph.h"
 #include "runtime/non_finite.h"
 #include "runtime/quiet_steps.h"
 #include "runtime/rank_threads.h"
@@ -32,7 +33,7 @@ std::string missing_gpus(int needed) {
 
 // --- a graph by itself ---
 
-class GpuStepGraph : public testing::Test {
+class GpuCudaGraph : public testing::Test {
  protected:
   void SetUp() override {
     if (const std::string missing = missing_gpus(1); !missing.empty()) GTEST_SKIP() << missing;
@@ -49,12 +50,12 @@ class GpuStepGraph : public testing::Test {
   Buffer numbers_;
 };
 
-TEST_F(GpuStepGraph, RunsWhatWasEnqueuedOnSeveralStreamsInEveryLaunch) {
+TEST_F(GpuCudaGraph, RunsWhatWasEnqueuedOnSeveralStreamsInEveryLaunch) {
   const Stream one(device_), two(device_);
   Event forked(device_), joined(device_), aside(device_);
   Event begin(device_, EventTiming::on), end(device_, EventTiming::on);
   const Buffer seen = memory_->allocate(4);
-  const StepGraph graph(one, {two}, [&] {
+  const CudaGraph graph(one, {two}, [&] {
     add_on_stream(one, number(0), 1);
     one.ref().record(forked);
     two.ref().wait(forked);
@@ -90,10 +91,10 @@ TEST_F(GpuStepGraph, RunsWhatWasEnqueuedOnSeveralStreamsInEveryLaunch) {
   EXPECT_EQ(*number(3), 7u);
 }
 
-TEST_F(GpuStepGraph, TimedEventsAreThoseOfTheLastLaunch) {
+TEST_F(GpuCudaGraph, TimedEventsAreThoseOfTheLastLaunch) {
   const Stream stream(device_);
   Event before(device_, EventTiming::on), inside(device_, EventTiming::on), after(device_, EventTiming::on);
-  const StepGraph graph(stream, {}, [&] {
+  const CudaGraph graph(stream, {}, [&] {
     add_on_stream(stream, number(0), 1);
     stream.ref().record(inside);
   });
@@ -108,9 +109,9 @@ TEST_F(GpuStepGraph, TimedEventsAreThoseOfTheLastLaunch) {
   }
 }
 
-TEST_F(GpuStepGraph, AnErrorWhileItIsCapturedLeavesTheStreamsUsable) {
+TEST_F(GpuCudaGraph, AnErrorWhileItIsCapturedLeavesTheStreamsUsable) {
   const Stream one(device_), two(device_);
-  EXPECT_THROW(StepGraph(one, {two},
+  EXPECT_THROW(CudaGraph(one, {two},
                          [&] {
                            add_on_stream(two, number(0), 1);
                            throw Error("no");
@@ -328,6 +329,49 @@ TEST_P(GpuWholeSteps, NeitherSynchronizeTheHostNorAllocate) {
   quiet.data.documents = Documents::joined;
   expect_quiet_steps(quiet, GetParam().ranks);
 }
+
+// --- instructions as one launch each ---
+
+struct InstructionCase {
+  int data, tensor, pipeline;
+  bool llama = false;
+  bool fp8 = false;
+};
+
+class GpuInstructionGraphs : public testing::TestWithParam<InstructionCase> {};
+
+TEST_P(GpuInstructionGraphs, HaveTheBitsOfInstructionsThatAreLaunchedKernelByKernel) {
+  const InstructionCase& c = GetParam();
+  const int ranks = c.data * c.tensor * c.pipeline;
+  if (const std::string missing = missing_gpus(ranks); !missing.empty()) GTEST_SKIP() << missing;
+  comm::settle_nccl_environment(PeerAccessUse::automatic);  // as a job does
+  const auto config = [&](GraphUse graph) {
+    Config all = job(c.data, 0, graph);
+    all.parallel.tensor = c.tensor, all.parallel.pipeline = c.pipeline;
+    if (c.llama) make_llama(all.model, c.tensor);
+    if (c.fp8) all.precision.matmul = MatmulType::fp8;
+    return all;
+  };
+  std::string text;
+  run_ranks(config(GraphUse::instructions), ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches&) {
+    if (interpreter.plan().rank == 0) text = interpreter.launch_text();
+  });
+  EXPECT_THAT(text, testing::StartsWith("steps are launched instruction by instruction (")) << "segments as small as these";
+  std::cout << text << '\n';
+  const std::vector<Outcome> by_kernel = run_everything(config(GraphUse::off), ranks);
+  expect_same(run_everything(config(GraphUse::instructions), ranks), by_kernel);
+  EXPECT_LT(by_kernel[0].losses.back(), by_kernel[0].losses.front()) << "something is learned";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuInstructionGraphs,
+                         testing::Values(InstructionCase{1, 1, 1}, InstructionCase{1, 1, 1, true, true},
+                                         InstructionCase{2, 1, 1}, InstructionCase{1, 2, 1, true}, InstructionCase{1, 1, 2},
+                                         InstructionCase{1, 2, 1, false, true}, InstructionCase{1, 2, 2}),
+                         [](const auto& instance) {
+                           const InstructionCase& c = instance.param;
+                           return "data_" + std::to_string(c.data) + "_tensor_" + std::to_string(c.tensor) + "_pipeline_" +
+                                  std::to_string(c.pipeline) + (c.llama ? "_llama" : "") + (c.fp8 ? "_fp8" : "");
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuWholeSteps,
                          testing::Values(GraphCase{1, 0, false}, GraphCase{1, 0, true, Documents::separate},

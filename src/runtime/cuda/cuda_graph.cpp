@@ -1,4 +1,4 @@
-#include "runtime/step_graph.h"
+#include "runtime/cuda_graph.h"
 
 #include <cuda_runtime_api.h>
 
@@ -25,14 +25,15 @@ struct Graph {
 
 }  // namespace
 
-struct StepGraph::Executable {
+struct CudaGraph::Executable {
   cudaGraphExec_t graph = nullptr;
+  std::size_t nodes = 0;
   ~Executable() {
     if (graph) static_cast<void>(cudaGraphExecDestroy(graph));
   }
 };
 
-StepGraph::StepGraph(StreamRef origin, const std::vector<StreamRef>& others, const std::function<void()>& issue)
+CudaGraph::CudaGraph(StreamRef origin, const std::vector<StreamRef>& others, const std::function<void()>& issue)
     : executable_(std::make_unique<Executable>()) {
   Event passing(origin.device());  // each record is waited for before the next
   Graph captured;
@@ -61,21 +62,26 @@ StepGraph::StepGraph(StreamRef origin, const std::vector<StreamRef>& others, con
     throw;
   }
   check(cudaStreamEndCapture(native(origin), &captured.graph));
+  check(cudaGraphGetNodes(captured.graph, nullptr, &executable_->nodes));
   // By their own priorities, as on the streams: communication goes first.
   const cudaError_t status =
       cudaGraphInstantiateWithFlags(&executable_->graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw OutOfMemoryError(to_string(origin.device()) +
-                           ": out of memory for the CUDA graph of a step; train.graph=off needs none of it");
+    throw OutOfMemoryError(to_string(origin.device()) + ": out of memory for the CUDA graph; train.graph=off needs none of it");
   }
   check(status);
   check(cudaGraphUpload(executable_->graph, native(origin)));  // so that no launch allocates
 }
 
-StepGraph::StepGraph(StepGraph&&) noexcept = default;
-StepGraph::~StepGraph() = default;
+CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
+CudaGraph::~CudaGraph() = default;
 
-void StepGraph::launch(StreamRef stream) const { check(cudaGraphLaunch(executable_->graph, native(stream))); }
+std::size_t CudaGraph::nodes() const { return executable_->nodes; }
+
+void CudaGraph::launch(StreamRef stream, std::size_t calls) const {
+  for (std::size_t others = 1; others < calls; ++others) static_cast<void>(native(stream));  // which makes room for one
+  check(cudaGraphLaunch(executable_->graph, native(stream)));
+}
 
 }  // namespace plait::runtime
