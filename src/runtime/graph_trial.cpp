@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "runtime/instruction_graphs.h"
 
 namespace plait::runtime {
 namespace {
@@ -23,7 +22,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-GraphTrial::GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_t instructions) : instructions_(instructions) {
+GraphTrial::GraphTrial(GraphUse use, std::string obstacle, int ranks) {
   if (use == GraphUse::off) {
     why_ = "train.graph is off";
   } else if (use == GraphUse::instructions) {
@@ -66,9 +65,9 @@ std::optional<double> GraphTrial::due(std::int64_t step) const {
 void GraphTrial::decide(double milliseconds) {
   if (!whole_) {
     piecewise_ms_ = milliseconds;
-    whole_ = piecewise_ms_ > 0 && piecewise_ms_ < longest_delayed_ms * static_cast<double>(instructions_);
+    whole_ = piecewise_ms_ > 0 && piecewise_ms_ <= longest_step_ms;
     settled_ = !whole_;
-    why_ = fmt::format("one of {:.4g} ms does not wait for launches", piecewise_ms_);
+    why_ = fmt::format("one of {:.4g} ms has little to gain as one launch", piecewise_ms_);
     return;
   }
   settled_ = true;

@@ -5,7 +5,6 @@
 // with collectives in them may wait for each other inside of CUDA: they launch whole steps only where that is asked for.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,9 +22,11 @@ class GraphTrial {
   // By then each slot has a graph. A step is decided about once the results of those before it are there for certain.
   static constexpr std::int64_t first_whole_measured = 23, last_step = 39;
 
-  // `obstacle`: why steps cannot be launched whole; empty: they can. ConfigError where they have to be. `instructions`: of a
-  // step.
-  GraphTrial(GraphUse use, std::string obstacle, int ranks, std::size_t instructions);
+  // Instructions are one launch each already. A step as one saves some 0.1 ms besides: too little of a step that takes longer.
+  static constexpr double longest_step_ms = 10;
+
+  // `obstacle`: why steps cannot be launched whole; empty: they can. ConfigError where they have to be.
+  GraphTrial(GraphUse use, std::string obstacle, int ranks);
 
   // Steps will or may be launched whole.
   bool may_be_whole() const { return whole_ || !settled_; }
@@ -41,7 +42,6 @@ class GraphTrial {
   void decide(double milliseconds);
 
  private:
-  std::size_t instructions_;
   bool whole_ = false, settled_ = true;
   std::string why_;
   std::vector<double> piecewise_, whole_times_;

@@ -16,11 +16,10 @@
 
 namespace plait::runtime {
 
-// What takes the device longer than this hides its launches, some ten, from any host.
-inline constexpr double longest_delayed_ms = 0.2;
-
 class InstructionGraphs {
  public:
+  // What takes the device longer than this hides its launches, some ten, from any host.
+  static constexpr double longest_delayed_ms = 0.2;
   // On an H200 162 of them took 18 MiB and 529 took 62, which is CUDA's: of what plans leave free (plan/machine.h). A kind
   // that would make them more is launched kernel by kernel.
   static constexpr std::size_t most_graphs = 1024;

@@ -66,8 +66,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
             "Interpreter: the communicators are not the plan's");
   }
   life_->on_abort(groups_.abort_action());
-  if (device.is_cuda())
-    trial_.emplace(plan_.graph, plan_.graph_obstacle(), plan_.layout.ranks(), plan_.train.instructions.size());
+  if (device.is_cuda()) trial_.emplace(plan_.graph, plan_.graph_obstacle(), plan_.layout.ranks());
   const std::size_t batch_bytes = trial_ && trial_->may_be_whole() ? staged_bytes(plan_) : 0;
   pinned_ = memory_.allocate(staging_bytes + step_slots * (sizeof(StepMemory) + batch_bytes), MemoryKind::pinned_host);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
