@@ -415,8 +415,9 @@ BegunJob begin_job(const std::function<Config()>& config, const std::function<vo
 void require_settled(const Config& config, const std::string& command) {
   std::vector<ConfigProblem> problems;
   for (const std::string& key : keys_left_to_planner(config)) {
-    problems.push_back(
-        {key, "auto", "is decided only by `plait plan` and `plait train`: " + command + " needs a value", "", 0});
+    problems.push_back({key, "auto",
+                        "is decided by `plait plan`, `plait train` and `plait bench step` only: " + command + " needs a value",
+                        "", 0});
   }
   if (!problems.empty()) throw ConfigError(problems);
 }

@@ -269,7 +269,7 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
-  EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is decided only by `plait plan` and `plait train`"));
+  EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is decided by `plait plan`, `plait train` and `plait bench step` only"));
 }
 
 }  // namespace

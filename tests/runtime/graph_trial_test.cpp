@@ -79,6 +79,12 @@ TEST(GraphTrial, DoesWhatItIsTold) {
   EXPECT_THAT(off.whole, IsEmpty());
   EXPECT_EQ(off.text, "steps are launched kernel by kernel: train.graph is off");
 
+  const Course by_instruction = course_of({GraphUse::instructions, "", 1}, 4, 3);
+  EXPECT_THAT(by_instruction.decisions, IsEmpty());
+  EXPECT_THAT(by_instruction.whole, IsEmpty());
+  EXPECT_FALSE(by_instruction.may_be_whole);
+  EXPECT_THAT(by_instruction.text, HasSubstr("train.graph is instructions"));
+
   const Course on = course_of({GraphUse::on, "", 1}, 4, 5);
   EXPECT_THAT(on.decisions, IsEmpty());
   EXPECT_EQ(std::ssize(on.whole), 60 - GraphTrial::first_measured);

@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <map>
+#include <mutex>
 
 #include "core/bus_id.h"
 #include "core/cuda_check.h"
@@ -38,16 +40,27 @@ struct Lanes {
   bool to_switch = false;
 };
 
+// Asked once: they stay, and ranks that are threads ask about each pair at the same time. On four H200s one of twelve such
+// answers was now and then that there are none; that is not kept.
+std::vector<NvLink> nvlinks_of(const Nvml& nvml, const std::string& bus_id) {
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<NvLink>> known;
+  std::lock_guard lock(mutex);
+  std::vector<NvLink>& links = known[bus_id];
+  if (links.empty()) links = nvml.nvlinks(bus_id);
+  return links;
+}
+
 Lanes lanes_between(const Nvml& nvml, const std::string& from, const std::string& to) {
   const auto at_switches = [](const std::vector<NvLink>& links) {
     int count = 0;
     for (const NvLink& link : links) count += link.end == NvLinkEnd::nvswitch;
     return count;
   };
-  const std::vector<NvLink> links = nvml.nvlinks(from);
+  const std::vector<NvLink> links = nvlinks_of(nvml, from);
   Lanes lanes;
   for (const NvLink& link : links) lanes.count += link.end == NvLinkEnd::gpu && link.bus_id == to;
-  if (lanes.count > 0 || at_switches(nvml.nvlinks(to)) == 0) return lanes;
+  if (lanes.count > 0 || at_switches(nvlinks_of(nvml, to)) == 0) return lanes;
   lanes.count = at_switches(links);
   lanes.to_switch = lanes.count > 0;
   return lanes;
