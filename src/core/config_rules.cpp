@@ -541,9 +541,8 @@ std::vector<CrossRule> layout_rules() {
          if (c.parallel.pipeline > 1) links = fmt::format("parallel.pipeline={}", c.parallel.pipeline);
          if (c.parallel.data > 1 && c.comm.reductions == CollectiveWay::links) links = "comm.reductions=links";
          if (c.parallel.tensor > 1 && c.comm.exchanges == CollectiveWay::links) links = "comm.exchanges=links";
-         return unless(links.empty(), "cannot be on with " + links +
-                                          ": links have no place in a CUDA graph; auto, instructions or "
-                                          "off");
+         const std::string why = ": links have no place in a step's CUDA graph; auto, instructions or off";
+         return unless(links.empty(), "cannot be on with " + links + why);
        }},
       needs_holding_links("comm.exchanges", &CommConfig::exchanges),
       needs_holding_links("comm.reductions", &CommConfig::reductions),
