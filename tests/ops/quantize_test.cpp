@@ -107,8 +107,12 @@ TEST_P(QuantizeTest, SumsOfRowsAreOfWhatIsNotRounded) {
       const View sums = device.put(before, precision().gradient);
       quantize(device.stream(), device.context(), x, out, {.out = sums, .accumulate = accumulate});
       expect_close({{"sums", device.get(sums)}}, {{"sums", expected}}, precision());
-      if (values) EXPECT_EQ(device.get(out.values).values, without.values);
-      if (transposed) EXPECT_EQ(device.get(out.transposed).values, turned.values);
+      if (values) {
+        EXPECT_EQ(device.get(out.values).values, without.values);
+      }
+      if (transposed) {
+        EXPECT_EQ(device.get(out.transposed).values, turned.values);
+      }
     }
   }
 }
