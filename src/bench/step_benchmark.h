@@ -28,7 +28,7 @@ struct StepBenchmarkRequest {
 // {"model", "ranks", "step_ms": {"median", "median_interval": [low, high], "mean", "min", "max"}, "tokens_per_second",
 // "tflops_per_gpu", "mfu", "exposed_comm_ms",
 //  "predicted": {"step_ms", "machine": what figures that rests on}, where there is a prediction,
-//  "launch": whether steps are CUDA graphs, and why (runtime/graph_trial.h; on GPUs),
+//  "launch": how steps are launched, and why (Interpreter::launch_text; on GPUs),
 //  "ledgers": [by rank, means], "alone": rank if that was asked for, "exceeded_bounds": [...], "memory": {...}, "loss",
 //  "breakdown": [...]}. Times are the compute
 // stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers

@@ -2,9 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-
 #include "core/error.h"
+#include "core/statistics.h"
 
 namespace plait::runtime {
 namespace {
@@ -13,12 +12,7 @@ namespace {
 constexpr double worthwhile = 0.99;
 
 // 0 where there is none.
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+double median_or_zero(const std::vector<double>& values) { return values.empty() ? 0 : median(values); }
 
 }  // namespace
 
@@ -57,8 +51,8 @@ void GraphTrial::add(std::int64_t step, bool whole, double milliseconds) {
 
 std::optional<double> GraphTrial::due(std::int64_t step) const {
   if (settled_) return std::nullopt;
-  if (!whole_ && step >= first_whole) return median(piecewise_);
-  if (whole_ && step >= last_step) return median(whole_times_);
+  if (!whole_ && step >= first_whole) return median_or_zero(piecewise_);
+  if (whole_ && step >= last_step) return median_or_zero(whole_times_);
   return std::nullopt;
 }
 

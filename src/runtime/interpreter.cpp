@@ -228,13 +228,11 @@ void Interpreter::synchronize_warm_up() {
 
 void Interpreter::capture_instructions() {
   guarded([&] {
-    BoundProgram& bound = train_;
-    for (BoundInstruction& instruction : bound.instructions) instruction.graph = nullptr;
+    std::vector<BoundInstruction>& all = train_.instructions;
     instruction_graphs_.emplace(
-        plan_.train, [&](int n) { return bound.instructions[static_cast<std::size_t>(n)].stream; },
-        [&](int n) { bound.instructions[static_cast<std::size_t>(n)].issue({no_batches(), nullptr}, nullptr); });
-    for (std::size_t n = 0; n < bound.instructions.size(); ++n)
-      bound.instructions[n].graph = instruction_graphs_->of(static_cast<int>(n));
+        plan_.train, [&](int n) { return all[static_cast<std::size_t>(n)].stream; },
+        [&](int n) { all[static_cast<std::size_t>(n)].issue({no_batches(), nullptr}, nullptr); });
+    for (std::size_t n = 0; n < all.size(); ++n) all[n].graph = instruction_graphs_->of(static_cast<int>(n));
   });
 }
 
