@@ -362,21 +362,31 @@ TEST(GpuSum, AddsPartsInOrderAsHostsDo) {
   }
 }
 
-// Ranks of two GPUs and more, by all transports that reach each other's memory.
+// Ranks of two GPUs and more, by all transports that reach each other's memory, by copy engines and by kernels of one thread
+// block and of several.
 TEST(GpuLinkCommunicator, ThousandsOfRandomCalls) {
   std::string why;
   const int gpus = cuda_device_count(&why);
   if (gpus < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << gpus << ": " << why;
-  for (const std::optional<Transport> transport : {std::optional<Transport>(), std::optional(Transport::host)}) {
+  struct Way {
+    std::optional<Transport> transport;
+    std::size_t slice_bytes, longest_by_kernel;
+  };
+  constexpr std::size_t slice = 1 << 16;
+  for (const auto& [transport, slice_bytes, longest_by_kernel] :
+       {Way{{}, slice, slice}, Way{{}, slice, 0}, Way{{}, slice, slice / 4}, Way{{}, 8 * slice, 8 * slice},
+        Way{Transport::host, slice, slice}}) {
     const auto store = make_thread_rendezvous();
     const auto outcome = outcome_of_ranks(gpus, [&](int rank) {
       const Device device{DeviceKind::cuda, rank};
       make_current(device);
-      p2p::LinkCommunicator communicator(link_group(rank, gpus, 1 << 16, transport, device), *store);
+      p2p::LinkCommunicatorSpec spec = link_group(rank, gpus, slice_bytes, transport, device);
+      spec.longest_by_kernel = longest_by_kernel;
+      p2p::LinkCommunicator communicator(spec, *store);
       CollectiveCheck check(communicator, device, 60'007, 2);
       for (std::uint64_t call = 0; call < 1000; ++call) check.random_call(call);
     });
-    EXPECT_THAT(outcome, Each(IsEmpty()));
+    EXPECT_THAT(outcome, Each(IsEmpty())) << slice_bytes << ", " << longest_by_kernel;
   }
 }
 

@@ -15,6 +15,15 @@ void CounterBatch::wait(const std::uint32_t* counter, std::uint32_t value, const
   released_.push_back(released);
 }
 
+CounterValue CounterBatch::last() const {
+  return operations_.empty() ? CounterValue{} : CounterValue{operations_.back().counter, operations_.back().value};
+}
+
+void CounterBatch::append(const CounterBatch& other) {
+  operations_.insert(operations_.end(), other.operations_.begin(), other.operations_.end());
+  released_.insert(released_.end(), other.released_.begin(), other.released_.end());
+}
+
 void CounterBatch::enqueue(StreamRef stream) {
   stream.count(operations_);
   if (!stream.device().is_cuda() && !released_.empty()) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/p2p/mover.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {
@@ -19,6 +20,10 @@ class CounterBatch {
   void wait(const std::uint32_t* counter, std::uint32_t value, const std::shared_ptr<std::atomic<bool>>& released);
   // In the order in which they were added; none is left.
   void enqueue(StreamRef stream);
+  // For a kernel that does the same: the last of them, null where there are none. The others are superseded by it if all of
+  // them write one counter.
+  CounterValue last() const;
+  void append(const CounterBatch& other);
 
  private:
   std::vector<CounterOperation> operations_;

@@ -39,6 +39,12 @@ std::unique_ptr<Link> make_or_refuse(const LinkCommunicatorSpec& spec, const Lin
   }
 }
 
+// Of a push by kernel: enough for an NVLink, and a short one has no use for so many.
+int blocks_for(std::size_t bytes) {
+  constexpr std::size_t most = 16, bytes_per_block = std::size_t{32} << 10;
+  return static_cast<int>(std::clamp<std::size_t>(bytes / bytes_per_block, 1, most));
+}
+
 std::string hop(int from, int to) { return std::to_string(from) + " -> " + std::to_string(to); }
 
 // Before any link is made: that takes long, and one that cannot be made would be noticed by its ends only.
@@ -68,11 +74,10 @@ void check_pairs(const LinkCommunicatorSpec& spec, Rendezvous& store) {
 LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store)
     : rank_(spec.group.rank),
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
+      longest_by_kernel_(spec.longest_by_kernel),
       memory_(spec.group.device),
-      used_(spec.group.device),
       peers_(static_cast<std::size_t>(spec.group.size)),
-      links_(spec.group.device),
-      releases_(spec.group.device, StreamPriority::high) {
+      links_(spec.group.device) {
   require(spec.members.size() == peers_.size(), "LinkCommunicator: a member for every rank of the group");
   if (size() > link_collectives::most_ranks) refuse(spec, "they are more than " + std::to_string(link_collectives::most_ranks));
   check_pairs(spec, store);
@@ -106,6 +111,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
         if (from == rank_) continue;
         for (int place = 0; place < static_cast<int>(made->places().size()); ++place)
           other.landing.push_back(made->memory_of(place));
+        other.free = static_cast<int>(other.landing.size());
         if (other.landing.empty()) other.copied = memory_.allocate(slice_bytes_);
         landing_bytes_ += other.landing.empty() ? other.copied.bytes() : other.landing.size() * slice_bytes_;
       }
@@ -113,6 +119,10 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
   }
   agree_on_slices(spec, store);
   if (!spec.group.device.is_cuda()) return;
+  blocks_done_ = memory_.allocate(most_copies * sizeof(std::uint32_t));
+  const Stream stream(spec.group.device);
+  stream.ref().zero(blocks_done_.data(), blocks_done_.bytes());
+  stream.ref().synchronize();
   load_combining_kernels();
   load_copying_kernels();
 }
@@ -191,35 +201,40 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
                                                       const std::byte* own) {
   std::vector<const std::byte*> parts(peers_.size(), own);
   if (alone_) return parts;
-  CounterBatch counters;
-  // Both places of every link are free when it is first used; from then on each as soon as what was in it has been used.
-  for_each_other([&](int other) {
-    Peer& p = peer(other);
-    if (p.landing.empty() || std::exchange(p.posted, true)) return;
-    for (int place = 0; place < link_collectives::places; ++place) p.from->post(counters);
-  });
-  const bool by_kernel = stream.device().is_cuda();
-  const auto is_short = [&](const Piece& sent) { return by_kernel && sent.bytes <= longest_counted_copy; };
+  const auto is_pushed = [&](int other) { return piece(other).bytes > 0 && !peer(other).to->places().empty(); };
   const auto next_place = [](Peer& p) { return static_cast<int>(p.sent++ % link_collectives::places); };
-  std::vector<CountedCopy> short_ones;
+  std::size_t longest = 0;
+  for_each_other([&](int other) { longest = std::max(longest, is_pushed(other) ? piece(other).bytes : 0); });
+  // All by one kernel, or each by a copy engine.
+  const bool by_kernel = stream.device().is_cuda() && longest > 0 && longest <= longest_by_kernel_;
+  // At first all places are free, which others wait to hear. From then on nobody waits for one before this rank's next call but
+  // one, and what tells of it goes with what tells of the message.
+  CounterBatch counters, later;
+  std::vector<CountedCopy> copies;
   for_each_other([&](int other) {
     const Piece sent = piece(other);
     Peer& p = peer(other);
-    if (sent.bytes == 0 || p.to->places().empty()) return;
-    if (is_short(sent)) return short_ones.push_back(p.to->counted_copy(sent.data, sent.bytes, next_place(p)));
-    p.to->await_place(counters);
+    const bool first = p.received == 0;
+    const CounterBatch free = freed(p);
+    if (!by_kernel || !is_pushed(other)) return (first ? counters : later).append(free);
+    copies.push_back(p.to->counted_copy(sent.data, sent.bytes, next_place(p)));
+    copies.back().freed = free.last();
+  });
+  for_each_other([&](int other) {
+    if (!by_kernel && is_pushed(other)) peer(other).to->await_place(counters);
   });
   counters.enqueue(stream);
-  if (by_kernel) copy_between_counters(stream, short_ones);
+  if (by_kernel) copy_between_counters(stream, copies, blocks_for(longest), static_cast<std::uint32_t*>(blocks_done_.data()));
   for_each_other([&](int other) {
     const Piece sent = piece(other);
     Peer& p = peer(other);
     if (sent.bytes == 0) return;
     if (p.to->places().empty()) return p.to->send(stream, bytes_at(sent.data, sent.bytes));
-    if (is_short(sent)) return;
+    if (by_kernel) return;
     stream.copy(p.to->memory_of(next_place(p)), sent.data, sent.bytes);
     p.to->mark_sent(counters);
   });
+  counters.append(later);
   for_each_arrival([&](int other) {
     const std::size_t bytes = arriving(other);
     if (bytes == 0) return;
@@ -238,17 +253,41 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
   return parts;
 }
 
-// What arrived has been used. Its senders wait for this with their message after the next, and `stream` has better to do than
-// to tell them.
-void LinkCommunicator::release(StreamRef stream) {
-  if (alone_) return;
-  CounterBatch counters;
+// What arrived has been used. Its senders wait for this with their message after the next, so it is soon enough to tell them
+// with the next message to them, which costs nothing.
+void LinkCommunicator::release() {
   for (Peer& p : peers_) {
-    if (std::exchange(p.in_use, false) && !p.landing.empty()) p.from->post(counters);
+    if (std::exchange(p.in_use, false) && !p.landing.empty()) ++p.free;
   }
-  stream.record(used_);
-  releases_.ref().wait(used_);
-  counters.enqueue(releases_);
+}
+
+CounterBatch LinkCommunicator::freed(Peer& p) {
+  CounterBatch counters;
+  for (; p.free > 0; --p.free) p.from->post(counters);
+  return counters;
+}
+
+bool LinkCommunicator::reduce_at_once(StreamRef stream, View data, Reduction reduction) {
+  const auto has_places = [](const Peer& p) { return !p.to || (!p.to->places().empty() && !p.landing.empty()); };
+  if (!stream.device().is_cuda() || data.bytes() > std::min(link_collectives::most_summed_by_one_kernel, longest_by_kernel_) ||
+      size() > link_collectives::most_ranks_by_one_kernel || !std::ranges::all_of(peers_, has_places))
+    return false;
+  std::vector<CountedPart> parts(peers_.size());
+  for_each_other([&](int other) {
+    Peer& p = peer(other);
+    CountedPart& part = parts[static_cast<std::size_t>(other)];
+    const CounterBatch free = freed(p);
+    part.pushed = p.to->counted_copy(data.data, data.bytes(), static_cast<int>(p.sent++ % link_collectives::places));
+    part.pushed.freed = free.last();
+    CounterBatch arrival;
+    p.from->await_arrival(arrival);
+    part.arrival = arrival.last();
+    part.arrived = p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
+    p.in_use = true;
+  });
+  combine_between_counters(stream, data, parts, reduction);
+  release();
+  return true;
 }
 
 void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction) {
@@ -263,7 +302,7 @@ void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const
     if (mine.bytes == 0) continue;
     const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
     combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
-    release(stream);
+    release();
   }
 }
 
@@ -283,7 +322,7 @@ void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte
       if (bytes > 0) copies.push_back({data + theirs.first, parts[static_cast<std::size_t>(other)], bytes});
     });
     copy_all(stream, copies);
-    release(stream);
+    release();
   }
 }
 
@@ -313,7 +352,7 @@ std::vector<View> LinkCommunicator::reduce_scatter_addends(StreamRef stream, Vie
   return addends;
 }
 
-void LinkCommunicator::release_addends(StreamRef stream) { release(stream); }
+void LinkCommunicator::release_addends(StreamRef) { release(); }
 
 void LinkCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size());
@@ -328,11 +367,12 @@ void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reducti
     return combine(stream, data, parts, reduction);
   }
   if (data.bytes() <= std::min(slice_bytes_, link_collectives::most_reduced_by_all)) {
+    if (data.bytes() == 0 || reduce_at_once(stream, data, reduction)) return;
     const Piece whole{bytes_of(data), data.bytes()};
     const std::vector<const std::byte*> parts =
         trade(stream, [&](int) { return whole; }, [&](int) { return whole.bytes; }, whole.data);
     combine(stream, data, parts, reduction);
-    return release(stream);
+    return release();
   }
   // As equal as whole steps of 16 bytes allow.
   const std::size_t share = rounded_up((data.bytes() + peers_.size() - 1) / peers_.size());
@@ -363,7 +403,7 @@ void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
     for (int r = 0; r < size(); ++r)
       copies.push_back({at(receive, r) + done, alone_ ? at(send, r) + done : parts[static_cast<std::size_t>(r)], bytes});
     copy_all(stream, copies);
-    release(stream);
+    release();
   }
 }
 

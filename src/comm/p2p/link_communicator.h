@@ -1,13 +1,12 @@
 // Collectives over links: every rank pushes to each other rank the part that this one needs, and adds up what it is sent.
 //
 // A sum over N ranks: each owns a slice; the others push theirs to it, and it adds them in the order of the ranks, in fp32. So
-// the result is the same on every run, whoever comes first. A gather: each pushes its part to all. Pushing is the copy engines'
-// work, which takes no SM from what is computed meanwhile; pushes to several ranks go at once, each on a stream of its own.
-// What arrived is then added, or copied to where it belongs, by kernels. An all-reduce is a sum and a gather and moves as many
-// bytes as a ring does, in two hops instead of 2 (N - 1).
+// the result is the same on every run, whoever comes first. A gather: each pushes its part to all. Copy engines push what is
+// long, which takes no SM from what is computed meanwhile, one rank after the other; a kernel what is short, to all at once.
+// What arrived is then added, or copied to where it belongs, by kernels. A sum of very little is one kernel altogether. An
+// all-reduce is a sum and a gather and moves as many bytes as a ring does, in two hops instead of 2 (N - 1).
 //
 // Links have to hold what is pushed until it is taken, so those by the library's send and receive (Transport::nccl) do not do.
-// comm.mover has no say: only copy engines push.
 //
 // What arrives waits in memory of the links until it has been added or copied to where it belongs. A link has two places, which
 // messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
@@ -24,6 +23,7 @@
 #include "comm/p2p/link.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
+#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 
@@ -32,6 +32,7 @@ struct LinkCommunicatorSpec {
   GroupSpec group;
   std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
   std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
+  std::size_t longest_by_kernel = link_collectives::longest_short_push;  // bytes to each other rank; GPUs only
   std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   LinkMaker make_link = p2p::make_link;
@@ -76,7 +77,7 @@ class LinkCommunicator final : public Communicator {
     std::vector<std::byte*> landing;  // by place
     Buffer copied;                    // where messages come by slots: the only landing place
     std::uint64_t sent = 0, received = 0;
-    bool posted = false;
+    int free = 0;         // places to be told of
     bool in_use = false;  // what arrived last
   };
   // In the order in which both ends make them and let go of them, all within one time.
@@ -109,20 +110,24 @@ class LinkCommunicator final : public Communicator {
   };
   template <typename PieceFor, typename BytesFrom>
   std::vector<const std::byte*> trade(StreamRef stream, PieceFor piece, BytesFrom arriving, const std::byte* own);
-  void release(StreamRef stream);
+  void release();
+  // Tells the senders of places that have become free, of those that have a link with places.
+  CounterBatch freed(Peer& p);
+  // By one kernel, where every rank gets all that the others have. False: it cannot be.
+  bool reduce_at_once(StreamRef stream, View data, Reduction reduction);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
   void collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges);
 
   const int rank_;
   std::size_t slice_bytes_;
+  const std::size_t longest_by_kernel_;
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
   DeviceMemory memory_;
-  Event used_;               // what it has done with what arrived
+  Buffer blocks_done_;       // for copy_between_counters; GPUs only
   std::vector<Peer> peers_;  // by rank of the group
   Links links_;
-  Stream releases_;  // tells others what has been used; drained before the links go
 };
 
 }  // namespace plait::comm::p2p

@@ -11,10 +11,11 @@ namespace {
 }  // namespace
 
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
-void copy_between_counters(StreamRef, std::span<const CountedCopy>) { refuse(); }
+void copy_between_counters(StreamRef, std::span<const CountedCopy>, int, std::uint32_t*) { refuse(); }
 void copy_all_by_kernel(StreamRef, std::span<const Copy>) { refuse(); }
 void load_copying_kernels() { refuse(); }
 void combine_by_kernel(StreamRef, View, std::span<const std::byte* const>, Reduction) { refuse(); }
+void combine_between_counters(StreamRef, View, std::span<const CountedPart>, Reduction) { refuse(); }
 void load_combining_kernels() { refuse(); }
 void describe_gpu(Device, EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "comm/communicator.h"
+#include "comm/p2p/mover.h"
 #include "core/link_collectives.h"
 #include "core/stream.h"
 #include "core/view.h"
@@ -20,6 +21,17 @@ void combine(StreamRef stream, View out, std::span<const std::byte* const> parts
 
 // The same by a kernel of the stream's device. CUDA streams only.
 void combine_by_kernel(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction);
+
+// What of a short all-reduce concerns another rank: what is pushed to it, between counters, and what it pushes.
+struct CountedPart {
+  CountedCopy pushed;
+  CounterValue arrival;
+  const std::byte* arrived = nullptr;
+};
+// An all-reduce by one thread block, which waits for the others' parts as copy_between_counters does for counters: it pushes
+// `data` to all and combines them into it, as combine does. `parts`: by rank, the own one without anything. At most
+// most_ranks_by_one_kernel of them and most_summed_by_one_kernel bytes.
+void combine_between_counters(StreamRef stream, View data, std::span<const CountedPart> parts, Reduction reduction);
 // Loads all of its kernels to the current device.
 void load_combining_kernels();
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "comm/p2p/cuda/counters.h"
 #include "comm/p2p/mover.h"
 #include "core/cuda_check.h"
 #include "core/error.h"
@@ -44,14 +45,6 @@ __global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to
   copy_part<Word>(to, from, head, words, tail);
 }
 
-// Counters wrap around. What was written before the counter was is seen after this.
-__device__ void wait_for(const CounterValue& awaited) {
-  std::uint32_t value;
-  do {
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(awaited.counter) : "memory");
-  } while (static_cast<std::int32_t>(value - awaited.value) < 0);
-}
-
 // What two addresses that agree in their lower bits have between them: `head` bytes before the first word, words, and the rest.
 template <typename Word>
 struct Split {
@@ -79,25 +72,34 @@ __global__ void __launch_bounds__(threads) copy_several(Copies copies) {
   copy_part<Word>(to, copies.from[blockIdx.y], split.head, split.words, split.tail);
 }
 
+// Few as a rule, and a launch takes longer the more it is told.
+constexpr int few_copies = 8;
+template <int most>
 struct CountedCopies {
-  CountedCopy list[most_copies];
+  CountedCopy list[most];
 };
 
-// A block each. Its words are on their way to everybody before its counter is. No __restrict__: the compiler must not take what
-// others write while a block waits for something that does not change.
-template <typename Word>
-__global__ void __launch_bounds__(threads) copy_several_between_counters(CountedCopies copies) {
+// A row of blocks each, of which the last one to end sets the counter. Its words are on their way to everybody before that is.
+// No __restrict__: the compiler must not take what others write while a block waits for something that does not change.
+template <typename Word, int most>
+__global__ void __launch_bounds__(threads) copy_several_between_counters(CountedCopies<most> copies, std::uint32_t* arrivals) {
   const CountedCopy& c = copies.list[blockIdx.y];
-  if (c.awaited.counter) {
-    if (threadIdx.x == 0) wait_for(c.awaited);
-    __syncthreads();
+  if (threadIdx.x == 0) {
+    if (c.freed.counter && blockIdx.x == 0) set(c.freed);
+    if (c.awaited.counter) wait_for(c.awaited);
   }
+  __syncthreads();
   auto* const to = static_cast<std::byte*>(c.copy.to);
   const Split<Word> split(to, c.copy.bytes);
   copy_part<Word>(to, static_cast<const std::byte*>(c.copy.from), split.head, split.words, split.tail);
   __threadfence_system();
   __syncthreads();
-  if (threadIdx.x == 0) *const_cast<volatile std::uint32_t*>(c.counter.counter) = c.counter.value;
+  if (threadIdx.x > 0) return;
+  if (gridDim.x > 1) {
+    if (atomicInc(&arrivals[blockIdx.y], gridDim.x - 1) + 1 < gridDim.x) return;  // the last one leaves 0
+    __threadfence_system();
+  }
+  set(c.counter);
 }
 
 template <typename Word>
@@ -138,7 +140,8 @@ template <typename Word>
 void load_kernels() {
   cudaFuncAttributes attributes;
   check(cudaFuncGetAttributes(&attributes, copy_several<Word>));
-  check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word>));
+  check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word, few_copies>));
+  check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word, most_copies>));
 }
 
 // Calls f(word) for the widest word in which the addresses of all copies agree.
@@ -171,19 +174,26 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
   });
 }
 
-void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies) {
+void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks, std::uint32_t* arrivals) {
   require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
   require(copies.size() <= most_copies, "copy_between_counters: too many copies");
+  require(blocks == 1 || (blocks > 1 && arrivals), "copy_between_counters: several blocks need counters of their own");
   if (copies.empty()) return;
-  CountedCopies list{};
-  for (std::size_t n = 0; n < copies.size(); ++n) {
-    require(copies[n].counter.counter != nullptr, "copy_between_counters needs a counter");
-    list.list[n] = copies[n];
+  for (const CountedCopy& copy : copies) require(copy.counter.counter, "copy_between_counters needs a counter");
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(copies.size()));
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  const auto launch = [&]<int most>(std::integral_constant<int, most>) {
+    CountedCopies<most> list{};
+    std::ranges::copy(copies, list.list);
+    with_word(copies, [&](auto word) {
+      copy_several_between_counters<decltype(word), most><<<grid, threads, 0, native>>>(list, arrivals);
+    });
+  };
+  if (copies.size() <= few_copies) {
+    launch(std::integral_constant<int, few_copies>());
+  } else {
+    launch(std::integral_constant<int, most_copies>());
   }
-  with_word(copies, [&](auto word) {
-    copy_several_between_counters<decltype(word)>
-        <<<dim3(1, static_cast<unsigned>(copies.size())), threads, 0, static_cast<cudaStream_t>(stream.native())>>>(list);
-  });
   check(cudaGetLastError());
 }
 

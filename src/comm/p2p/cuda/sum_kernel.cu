@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "comm/p2p/cuda/counters.h"
 #include "comm/p2p/sum.h"
 #include "core/cuda_check.h"
 #include "core/error.h"
@@ -63,6 +64,46 @@ __global__ void __launch_bounds__(threads) combine_parts(Unit* out, Parts parts,
   }
 }
 
+struct CountedParts {
+  CountedPart list[link_collectives::most_ranks_by_one_kernel];
+  int count;
+};
+
+// One block. What others push is written while it runs: it is read after their counters, and not before.
+template <typename T, bool maximum>
+__global__ void __launch_bounds__(threads) combine_counted_parts(T* data, CountedParts parts, int count) {
+  const auto rank = static_cast<int>(threadIdx.x);
+  const bool is_other = rank < parts.count && parts.list[rank].arrived;
+  if (is_other) {
+    const CountedCopy& pushed = parts.list[rank].pushed;
+    if (pushed.freed.counter) set(pushed.freed);
+    wait_for(pushed.awaited);
+  }
+  __syncthreads();
+  for (int p = 0; p < parts.count; ++p) {
+    if (!parts.list[p].arrived) continue;
+    auto* const to = static_cast<T*>(parts.list[p].pushed.copy.to);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) to[i] = data[i];
+  }
+  __threadfence_system();
+  __syncthreads();
+  if (is_other) {
+    set(parts.list[rank].pushed.counter);
+    wait_for(parts.list[rank].arrival);
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+    SumOf<T> sum;
+    for (int p = 0; p < parts.count; ++p) {
+      const std::byte* const arrived = parts.list[p].arrived;
+      const T stored = arrived ? __ldcv(reinterpret_cast<const T*>(arrived) + i) : data[i];
+      const auto value = static_cast<SumOf<T>>(stored);
+      sum = p == 0 ? value : combined<T, maximum>(sum, value);
+    }
+    data[i] = static_cast<T>(sum);
+  }
+}
+
 template <typename T, bool maximum, typename Unit>
 void launch_units(cudaStream_t stream, void* out, const Parts& parts, std::int64_t units) {
   if (units == 0) return;
@@ -89,9 +130,37 @@ void launch(cudaStream_t stream, View out, const Parts& parts, Reduction reducti
   return launch<T, true>(stream, out.data, parts, out.elements());
 }
 
+template <typename T>
+void launch(cudaStream_t stream, View data, const CountedParts& parts, Reduction reduction) {
+  auto* const values = static_cast<T*>(data.data);
+  const auto count = static_cast<int>(data.elements());
+  if (reduction == Reduction::sum) {
+    combine_counted_parts<T, false><<<1, threads, 0, stream>>>(values, parts, count);
+  } else {
+    combine_counted_parts<T, true><<<1, threads, 0, stream>>>(values, parts, count);
+  }
+  check(cudaGetLastError());
+}
+
+// Calls f with a value of the type.
+template <typename F>
+void with_type(DType type, const F& f) {
+  switch (type) {
+    case DType::f32: return f(float{});
+    case DType::f64: return f(double{});
+    case DType::bf16: return f(__nv_bfloat16{});
+    case DType::i32: return f(std::int32_t{});
+    case DType::u8:
+    case DType::f16:
+    case DType::e4m3: break;
+  }
+  throw InternalError("combine: numbers only");
+}
+
 template <typename T, bool maximum>
 void load() {
   cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, combine_counted_parts<T, maximum>));
   check(cudaFuncGetAttributes(&attributes, combine_parts<T, maximum, Pack<T>>));
   check(cudaFuncGetAttributes(&attributes, combine_parts<T, maximum, T>));
 }
@@ -110,16 +179,17 @@ void combine_by_kernel(StreamRef stream, View out, std::span<const std::byte* co
   Parts list{{}, static_cast<int>(parts.size())};
   std::copy(parts.begin(), parts.end(), list.part);
   auto* const native = static_cast<cudaStream_t>(stream.native());
-  switch (out.dtype) {
-    case DType::f32: return launch<float>(native, out, list, reduction);
-    case DType::f64: return launch<double>(native, out, list, reduction);
-    case DType::bf16: return launch<__nv_bfloat16>(native, out, list, reduction);
-    case DType::i32: return launch<std::int32_t>(native, out, list, reduction);
-    case DType::u8:
-    case DType::f16:
-    case DType::e4m3: break;
-  }
-  throw InternalError("combine: numbers only");
+  with_type(out.dtype, [&](auto value) { launch<decltype(value)>(native, out, list, reduction); });
+}
+
+void combine_between_counters(StreamRef stream, View data, std::span<const CountedPart> parts, Reduction reduction) {
+  require(
+      parts.size() <= link_collectives::most_ranks_by_one_kernel && data.bytes() <= link_collectives::most_summed_by_one_kernel,
+      "combine_between_counters: too much at once");
+  CountedParts list{{}, static_cast<int>(parts.size())};
+  std::ranges::copy(parts, list.list);
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  with_type(data.dtype, [&](auto value) { launch<decltype(value)>(native, data, list, reduction); });
 }
 
 }  // namespace plait::comm::p2p
