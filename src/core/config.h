@@ -315,8 +315,9 @@ struct CommConfig {
         "mover", &CommConfig::mover,
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
-        "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1; "
-        "collectives by links (`comm.exchanges`, `comm.reductions`) go by copy engines.");
+        "kernel only where it is at least 10 % faster. Kernels need GPUs. Exchanges by links (`comm.exchanges`) go by copy "
+        "engines or, with `sm_write`, by kernels; `auto`: by kernels where they are short and among three ranks or more; the "
+        "log says which. Reductions by links go by copy engines.");
     k.choice(
         "peer_access", &CommConfig::peer_access,
         "Whether GPUs reach each other's memory. `auto`: where the machine permits it. `off`: not even there, so that a run "

@@ -3,12 +3,14 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/link_collectives.h"
+#include "model/model_flops.h"
 #include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/planned_schedule.h"
@@ -326,10 +328,26 @@ CollectiveChoice choose_way(const Config& config, const std::string& key, const 
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
 }
 
+// Of exchanges. What is pushed and what is computed between two exchanges both grow with the tokens of a rank's rows.
+std::size_t longest_by_kernel(const Config& config, int ranks) {
+  using namespace link_collectives;
+  if (config.comm.mover == Mover::sm_write) return std::numeric_limits<std::size_t>::max();
+  if (config.comm.mover || ranks < fewest_ranks_by_kernel) return longest_short_push;
+  const model::ModelShape shape = model::resolve_shape(config.model, 1, config.data.sequence_length);
+  const std::int64_t in_blocks = model::flop_terms(shape, config.data.sequence_length).block_parameters;
+  // Of half a block for each byte: 2 for each of its parameters and row, of which a rank has one part and pushes another.
+  const double flops_per_byte = static_cast<double>(in_blocks) / static_cast<double>(shape.layers * shape.hidden) /
+                                static_cast<double>(size_of(DType::bf16));
+  const double most_flops = most_flops_beside_kernel * (config.precision.matmul == MatmulType::fp8 ? 2 : 1);
+  return std::max(longest_short_push, static_cast<std::size_t>(most_flops / flops_per_byte));
+}
+
 }  // namespace
 
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks) {
-  return choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
+  CollectiveChoice choice = choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
+  choice.longest_by_kernel = longest_by_kernel(config, tensor_ranks);
+  return choice;
 }
 
 CollectiveChoice choose_reductions(const Config& config, int data_ranks) {

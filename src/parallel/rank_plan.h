@@ -6,6 +6,7 @@
 
 #include "core/config.h"
 #include "core/device.h"
+#include "core/link_collectives.h"
 #include "model/transformer.h"
 #include "parallel/flat_layout.h"
 #include "parallel/memory_plan.h"
@@ -20,7 +21,8 @@ namespace plait::parallel {
 // cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
 struct CollectiveChoice {
   CollectiveWay way = CollectiveWay::library;
-  std::string reason;
+  std::string reason = {};
+  std::size_t longest_by_kernel = link_collectives::longest_short_push;  // by links: of a push; longer ones by copy engines
 };
 // Of all tensor groups of a job: as asked for, else as comm.collectives_here says.
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks);

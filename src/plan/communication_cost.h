@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/link_collectives.h"
+#include "parallel/rank_plan.h"
 #include "plan/machine.h"
 #include "plan/simulation/work.h"
 #include "topology/fabric.h"
@@ -36,9 +38,12 @@ class CommunicationCosts {
   // have it in them.
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // The same where it goes by links (comm/p2p/link_communicator.h), without its kernels: each rank pushes to each other what
-  // that one needs.
-  Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0) const;
-  Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us = 0) const;
+  // that one needs. Up to `longest_by_kernel` bytes to each by a kernel.
+  static constexpr std::size_t short_push = link_collectives::longest_short_push;
+  Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0,
+              std::size_t longest_by_kernel = short_push) const;
+  Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us = 0,
+                           std::size_t longest_by_kernel = short_push) const;
   // One reads all parts and writes their sum, others take what was gathered to where it belongs.
   struct PushKernels {
     double seconds = 0;  // launches and all
@@ -46,7 +51,8 @@ class CommunicationCosts {
   };
   PushKernels push_kernels(Collective kind, int ranks, double bytes) const;
   // Of either among ranks that nothing disturbs.
-  double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links = false) const;
+  double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring,
+                 const parallel::CollectiveChoice& by = {}) const;
 
  private:
   const Curve* curve_of(Collective kind, int ranks) const;

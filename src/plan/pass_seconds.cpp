@@ -19,8 +19,8 @@ SegmentParts kinds_in(const model::ModelShape& shape, const parallel::SegmentRan
   return held;
 }
 
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, CollectiveWay way,
-                         bool beside_head) {
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor,
+                         const parallel::CollectiveChoice& exchanges, bool beside_head) {
   SegmentCosts costs(machine, sizes, beside_head);
   const CommunicationCosts communication(machine);
   const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
@@ -28,8 +28,7 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
     double total = 0;
     const auto add = [&](Collective collective, int times) {
       if (several && times > 0)
-        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor,
-                                               way == CollectiveWay::links);
+        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor, exchanges);
     };
     add(Collective::all_gather, cost.collectives.gathers);
     add(Collective::reduce_scatter, cost.collectives.scatters);

@@ -42,8 +42,8 @@ struct PassSeconds {
   SegmentParts exchanged;  // what ranks exchange in backward_input: the part that a weight part may hide
 };
 // `beside_head`: of a rank that holds the head.
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, CollectiveWay way,
-                         bool beside_head);
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor,
+                         const parallel::CollectiveChoice& exchanges, bool beside_head);
 
 // Bytes that are kept from forward to backward.
 SegmentParts activation_bytes(const model::SegmentSizes& sizes);

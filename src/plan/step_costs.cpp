@@ -55,6 +55,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   by_links_ = stages.front().goes_by_links(parallel::groups::tensor);
+  longest_by_kernel_ = stages.front().exchanges.longest_by_kernel;
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -194,20 +195,21 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double moving = 0;  // as far as that was measured
   const bool measured = item.pass.beside_compute;
   double kernels = item.kernels;
-  double starts = 0, pushed_kernels = 0;  // seconds
+  double starts = 0, pushed_kernels = 0, beside_seconds = 0;
   const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || ranks == 1) return;
     require(group_way != nullptr, "StepCosts::work: the tensor group's way");
     const double bytes = item.pass.collectives.bytes, latency = group_way->latency_us;
-    const Work one =
-        by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
+    const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, longest_by_kernel_)
+                               : communication_.collective(kind, ranks, bytes, latency);
     if (by_links_) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
       pushed_kernels += times * pushed.seconds;
       if (!measured) kernels += times * pushed.device;
     }
     starts += times * one.seconds;
+    beside_seconds += times * one.seconds * one.slowed_by_compute;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);
@@ -220,7 +222,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     // was measured, from the wait on, only the first is missing.
     const double kernel = machine_.profile.kernel_seconds;
     const double alone = (measured ? item.pass.alone_seconds : item.work.seconds) + pushed_kernels + starts + 3 * kernel;
-    const double beside = measured ? item.work.seconds + starts + kernel : alone;
+    const double beside = (measured ? item.work.seconds + starts + kernel : alone) + beside_seconds;
     work.seconds = std::min(alone, beside);
     work.slowed_by_compute = beside / work.seconds - 1;
   }

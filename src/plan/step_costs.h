@@ -50,6 +50,7 @@ class StepCosts {
   CommunicationCosts communication_;
   parallel::Layout layout_;
   bool by_links_ = false;                         // of the tensor group
+  std::size_t longest_by_kernel_ = 0;             // bytes of a push
   std::vector<std::vector<UnplacedCost>> items_;  // by pipeline rank and instruction
   Traffic traffic_;
   bool extrapolated_ = false;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/config.h"
+#include "core/link_collectives.h"
 #include "parallel/rank_plan.h"
 #include "topology/assumed_topology.h"
 #include "topology/replicate.h"
@@ -19,6 +20,13 @@ Config tensor_2(const std::vector<std::string>& overrides = {}) {
       "micro_batch: "
       "1}\n",
       all);
+}
+
+ModelConfig model_of(const std::string& preset) {
+  return parse_config(
+             "model: {preset: " + preset + "}\ndata: {tokenizer: random}\ntrain: {steps: 1, global_batch: 8, micro_batch: 1}\n",
+             {})
+      .model;
 }
 
 std::optional<CollectiveWay> way_on(const std::string& device, int gpus, const Config& config = tensor_2(),
@@ -72,6 +80,30 @@ TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
   config.comm.exchanges = config.comm.reductions = links;
   EXPECT_EQ(exchanges(8), links);
   EXPECT_EQ(reductions(8), links);
+}
+
+// Sizes of pushes in MB that were measured on four GPUs.
+TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
+  Config config = tensor_2();
+  const auto by_kernel = [&](const char* preset, double megabytes, int ranks = 4) {
+    config.model = model_of(preset);
+    return megabytes * 1e6 <= static_cast<double>(parallel::choose_exchanges(config, ranks).longest_by_kernel);
+  };
+  EXPECT_TRUE(by_kernel("gpt2-124m", 3.1));
+  EXPECT_TRUE(by_kernel("gpt2-774m", 2.6));
+  EXPECT_TRUE(by_kernel("llama3-1b", 2.1));
+  EXPECT_FALSE(by_kernel("gpt-2.8b", 2.6));
+  EXPECT_FALSE(by_kernel("gpt2-124m", 3.1, 2)) << "one copy engine begins as soon";
+  EXPECT_TRUE(by_kernel("gpt-2.8b", 0.06, 2)) << "short";
+  config.precision.matmul = MatmulType::fp8;
+  EXPECT_TRUE(by_kernel("gpt-2.8b", 2.6));
+  EXPECT_FALSE(by_kernel("gpt-2.8b", 5.2));
+  EXPECT_EQ(parallel::choose_reductions(config, 4).longest_by_kernel, link_collectives::longest_short_push);
+  config.comm.mover = Mover::copy_engine;
+  EXPECT_FALSE(by_kernel("gpt2-124m", 0.1));
+  config.comm.mover = Mover::sm_write;
+  EXPECT_TRUE(by_kernel("gpt-2.8b", 100, 2));
+  EXPECT_EQ(parallel::choose_reductions(config, 4).longest_by_kernel, link_collectives::longest_short_push);
 }
 
 }  // namespace

@@ -128,7 +128,9 @@ TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = Calibration()};
   const RingSpeed slow{.gb_per_s = 1e6, .latency_us = 1}, far{.gb_per_s = 1e6, .latency_us = 1000};
   const CommunicationCosts costs(machine);
-  const auto seconds = [&](const RingSpeed& ring) { return costs.seconds(Collective::all_gather, 4, 4e6, ring, true); };
+  const auto seconds = [&](const RingSpeed& ring) {
+    return costs.seconds(Collective::all_gather, 4, 4e6, ring, {.way = CollectiveWay::links});
+  };
   EXPECT_NEAR(seconds(far) - seconds(slow), 999e-6, 1e-9) << "nothing was measured";
   const Curve sys{{{1e3, 2e-5}, {1e6, 1e-3}}}, nvlink{{{1e3, 5e-6}, {1e6, 2e-5}}};
   machine.calibration->messages = {{"SYS", "host", sys}, {"NV18", "direct", nvlink}};
@@ -137,6 +139,25 @@ TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
   machine.calibration->messages = {{"NV18", "direct", nvlink}};
   EXPECT_EQ(both, seconds(slow));
   EXPECT_LT(both, 1e-4);
+}
+
+// One start for all ranks in place of one for each, for SMs.
+TEST(CommunicationCosts, KernelsPushSoonerAndSlowComputeDown) {
+  const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
+  const CommunicationCosts costs(machine);
+  for (const int ranks : {3, 4}) {
+    const double bytes = 1e6 * ranks;
+    const Work engines = costs.pushes(Collective::all_gather, ranks, bytes);
+    const Work kernel = costs.pushes(Collective::all_gather, ranks, bytes, 0, 1 << 20);
+    EXPECT_LT(kernel.seconds, engines.seconds / 2);
+    EXPECT_EQ(kernel.bytes, engines.bytes);
+    EXPECT_GT(kernel.compute_slowdown, engines.compute_slowdown + 0.1);
+    EXPECT_GT(kernel.slowed_by_compute, 0);
+    EXPECT_EQ(costs.pushes(Collective::all_gather, ranks, bytes, 0, 999'999).seconds, engines.seconds) << "too long for it";
+  }
+  const double scales = 32;
+  EXPECT_EQ(costs.push_kernels(Collective::all_reduce, 4, scales).seconds, 0) << "a part of the kernel that pushes";
+  EXPECT_GT(costs.push_kernels(Collective::all_reduce, 4, 8192).seconds, 0);
 }
 
 TEST(CommunicationCosts, LittleIsSummedInOneStep) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/format_bytes.h"
 #include "train/report/link_table.h"
 
 namespace plait::train {
@@ -40,7 +41,14 @@ std::string table_of(const Json& links, int width) { return links.empty() ? "" :
 
 Json exchange_report(const parallel::RankPlan& plan, Json links) {
   Json report = report_of(plan, Axis::tensor, plan.exchanges, std::move(links));
-  if (!report.is_null()) report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
+  if (report.is_null()) return report;
+  if (plan.goes_by_links(parallel::groups::tensor) && plan.device_kind == DeviceKind::cuda) {
+    const std::size_t bytes = plan.slice_bytes(parallel::groups::tensor);
+    const bool by_kernel = bytes <= plan.exchanges.longest_by_kernel;
+    report["mover"] = to_string(by_kernel ? Mover::sm_write : Mover::copy_engine);
+    report["push_bytes"] = bytes;
+  }
+  report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
   return report;
 }
 
@@ -50,9 +58,15 @@ Json reduction_report(const parallel::RankPlan& plan, Json links) {
 
 std::string exchange_text(const Json& report, int width) {
   if (report.is_null()) return "";
-  return fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}\nbraids: {}: {}", names_of(report["groups"]),
-                     report["by"] == "links" ? "links" : "the library", report["reason"].get<std::string>(),
-                     report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>()) +
+  const bool by_links = report["by"] == "links";
+  std::string pushes;
+  if (report.contains("mover")) {
+    pushes = fmt::format("\npushed by {}, {} to each other rank", report["mover"].get<std::string>(),
+                         format_bytes(report["push_bytes"].get<double>()));
+  }
+  return fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}{}\nbraids: {}: {}",
+                     names_of(report["groups"]), by_links ? "links" : "the library", report["reason"].get<std::string>(),
+                     pushes, report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>()) +
          table_of(report["links"], width);
 }
 
