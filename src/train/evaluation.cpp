@@ -180,7 +180,8 @@ class Evaluation {
   const parallel::RankPlan& plan() { return session_.plan(); }
   comm::Meeting meeting() { return rank_.meeting("evaluation", group_options(config_, rank_.device).timeout); }
 
-  // Where nothing is predicted no target counts, and any token will do: what comes later changes nothing before it.
+  // Where nothing is predicted no target counts, and any token will do: what comes later changes nothing before it. It goes on
+  // with the last document, as starts must ascend.
   static void read_window(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window,
                           const data::SampleSpans& out) {
     std::ranges::fill(out.tokens, 0);
@@ -188,7 +189,9 @@ class Evaluation {
     std::ranges::fill(out.starts, 0);
     const auto predicted = static_cast<std::size_t>(windows.predicted(window));
     const auto part = [&](std::span<std::int32_t> of) { return of.first(std::min(predicted, of.size())); };
-    if (predicted > 0) tokens.read(windows.first(window), {part(out.tokens), part(out.targets), part(out.starts)});
+    if (predicted == 0) return;
+    tokens.read(windows.first(window), {part(out.tokens), part(out.targets), part(out.starts)});
+    if (predicted < out.starts.size()) std::ranges::fill(out.starts.subspan(predicted), out.starts[predicted - 1]);
   }
 
   std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {

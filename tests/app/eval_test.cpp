@@ -89,6 +89,26 @@ TEST_F(EvalCommand, GivesTheLossOfTheLastEvaluationInEveryLayout) {
                                                   "192 tokens in 12 windows, step 4\n"));
 }
 
+// The rest of the last window belongs to no document.
+TEST_F(EvalCommand, TakesSeparateDocumentsThatEndBeforeTheirWindow) {
+  write("a.txt", validation_.substr(0, 70));
+  write("b.txt", validation_.substr(90, 70));
+  const Outcome trained = plait(
+      "train @/job.yaml --set run.name=s model.position=rope data.documents=separate data.sequence_length=139 "
+      "'data.validation=[@/a.txt, @/b.txt]' train.eval_batches=1 train.global_batch=2 train.micro_batch=1");
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  const nlohmann::json whole = json("eval @/runs/s --json");
+  EXPECT_EQ(whole["windows"], 1);
+  EXPECT_EQ(whole["tokens"], 138) << "the second document's first token follows nothing";
+  for (const char* more : {"", " --layout 'tensor=2 pipeline=2'"}) {
+    for (const char* longer : {"140", "200", "512"}) {
+      const nlohmann::json padded = json("eval @/runs/s --json --set data.sequence_length=" + std::string(longer) + more);
+      EXPECT_EQ(padded["tokens"], whole["tokens"]) << longer << more;
+      EXPECT_NEAR(padded["loss"], whole["loss"], 1e-5) << longer << more;
+    }
+  }
+}
+
 TEST_F(EvalCommand, LogitsThatCannotBeWrittenLeaveNothing) {
   tokens_file(std::vector<std::int32_t>(64, 1), 16);
   const Outcome limited =
