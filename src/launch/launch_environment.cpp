@@ -75,15 +75,27 @@ const OutsideLauncher* present_launcher() {
   return nullptr;
 }
 
-// Whose variables launch.mode external reads: without a launcher of several processes, any that has said a rank.
+// Whether some launcher has said that there are others, in words that may be incomplete.
+bool is_told_of_others() {
+  return std::ranges::any_of(outside_launchers, [](const OutsideLauncher& launcher) {
+    const bool is_alone = number_in(launcher.size) == 1 && number_in(launcher.rank) <= 0;
+    return (std::getenv(launcher.rank) || std::getenv(launcher.size)) && !is_alone && launcher.is_here();
+  });
+}
+
+// Whose variables launch.mode external reads: without a launcher of several processes, any that has said a rank, or else how
+// many there are.
 const OutsideLauncher& launcher_of_ranks() {
   if (const OutsideLauncher* present = present_launcher()) return *present;
-  std::string expected;
-  for (const OutsideLauncher& launcher : outside_launchers) {
-    const bool told_by_name = launcher.local_rank;  // the others are told by what they do not set
-    if (std::getenv(launcher.rank) && (told_by_name || launcher.is_here())) return launcher;
-    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
+  for (const auto said : {&OutsideLauncher::rank, &OutsideLauncher::size}) {
+    for (const OutsideLauncher& launcher : outside_launchers) {
+      const bool told_by_name = launcher.local_rank;  // the others are told by what they do not set
+      if (std::getenv(launcher.*said) && (told_by_name || launcher.is_here())) return launcher;
+    }
   }
+  std::string expected;
+  for (const OutsideLauncher& launcher : outside_launchers)
+    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
@@ -182,7 +194,9 @@ std::optional<OutsideRank> started_from_outside() {
 }
 
 LaunchMode launch_mode(const Config& config) {
-  return config.launch.mode.value_or(present_launcher() ? LaunchMode::external : LaunchMode::threads);
+  if (config.launch.mode) return *config.launch.mode;
+  const bool must_be_told = !config.launch.rendezvous.empty() && is_told_of_others();
+  return present_launcher() || must_be_told ? LaunchMode::external : LaunchMode::threads;
 }
 
 std::optional<RankContext> place_from_environment(const Config& config) {

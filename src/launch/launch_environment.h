@@ -32,7 +32,9 @@ struct OutsideRank {
 // least, counts, and not the shell of srun --pty.
 std::optional<OutsideRank> started_from_outside();
 
-// How ranks are started: launch.mode, where `auto` is external if this process was started_from_outside(), else threads.
+// How ranks are started: launch.mode, where `auto` is external if this process was started_from_outside(), else threads. With
+// a launch.rendezvous it is external too where the environment says a rank or how many there are, though not all of it: ranks
+// that are to meet must not each train alone, so what is missing is an error (rank_from_environment).
 LaunchMode launch_mode(const Config& config);
 
 // rank_from_environment() (launch_plan.h) with neither device, which a host may lack, nor rendezvous.

@@ -334,13 +334,36 @@ TEST_F(LaunchAuto, IsARankInAPodOfAJob) {
   set("RANK", "1");
   set("WORLD_SIZE", "2");
   set("MASTER_ADDR", "job-master-0");
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
   set("MASTER_PORT", "23456");
   EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
   EXPECT_EQ(plan_launch(config_).this_rank->rank, 1);
   EXPECT_EQ(plan_launch(config_).this_rank->local_rank, 0);
   config_.launch.mode = LaunchMode::external;
   EXPECT_EQ(plan_launch(config_).this_rank->size, 2);
+}
+
+// Ranks that are to meet do not each train alone.
+TEST_F(LaunchAuto, WithARendezvousAPlaceIsSaidWhole) {
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads) << "nobody has said anything";
+  set("WORLD_SIZE", "1");
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads) << "there is nobody to meet";
+  set("WORLD_SIZE", "2");
+  const auto problem = [&] { return error_of<ConfigError>([&] { plan_launch(config_); }); };
+  EXPECT_THAT(problem(), HasSubstr("environment variable RANK: is missing"));
+  set("RANK", "x");
+  EXPECT_THAT(problem(), HasSubstr("environment variable RANK=x: must be a number"));
+  set("RANK", "1");
+  EXPECT_THAT(problem(), HasSubstr("environment variable LOCAL_RANK: is missing"));
+  set("MASTER_ADDR", "job-master-0");
+  EXPECT_THAT(problem(), HasSubstr("environment variable LOCAL_RANK: is missing"));
+  set("LOCAL_RANK", "0");
+  set("RANK", "2");
+  EXPECT_THAT(problem(), HasSubstr("environment variable RANK=2: must be less than the number of ranks, 2"));
+  set("RANK", "1");
+  EXPECT_EQ(plan_launch(config_).this_rank->size, 2);
+  config_.launch.rendezvous = "";
+  set("RANK", "2");
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
 }
 
 TEST_F(LaunchAuto, IsARankUnderEachLauncher) {
