@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "comm/tcp/socket.h"
 #include "core/error.h"
@@ -334,6 +335,9 @@ TEST_F(LaunchAuto, IsARankInAPodOfAJob) {
   set("RANK", "1");
   set("WORLD_SIZE", "2");
   set("MASTER_ADDR", "job-master-0");
+  const std::string rendezvous = std::exchange(config_.launch.rendezvous, "");
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  config_.launch.rendezvous = rendezvous;
   set("MASTER_PORT", "23456");
   EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
   EXPECT_EQ(plan_launch(config_).this_rank->rank, 1);
