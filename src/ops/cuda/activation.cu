@@ -28,7 +28,7 @@ struct GeluForward {
     float values[Width];
     load<Width>(x + first, values);
 #pragma unroll
-    for (int i = 0; i < Width; ++i) values[i] = gelu(values[i]);
+    for (int i = 0; i < Width; ++i) values[i] = gelu<T>(values[i]);
     store_and_take<Width>(y + first, values, largest);
   }
 };
@@ -43,7 +43,7 @@ struct GeluBackward {
     load<Width>(x + first, values);
     load<Width>(dy + first, gradient);
 #pragma unroll
-    for (int i = 0; i < Width; ++i) gradient[i] *= gelu_derivative(values[i]);
+    for (int i = 0; i < Width; ++i) gradient[i] *= gelu_derivative<T>(values[i]);
     store_and_take<Width>(dx + first, gradient, largest);
   }
 };
@@ -63,7 +63,7 @@ struct SwigluForward {
     load<Width>(gate, g);
     load<Width>(gate + dim, u);
 #pragma unroll
-    for (int i = 0; i < Width; ++i) g[i] = g[i] * sigmoid(g[i]) * u[i];
+    for (int i = 0; i < Width; ++i) g[i] = g[i] * sigmoid<T>(g[i]) * u[i];
     store_and_take<Width>(y + first, g, largest);
   }
 };
@@ -83,7 +83,7 @@ struct SwigluBackward {
     load<Width>(dy + first, d);
 #pragma unroll
     for (int i = 0; i < Width; ++i) {
-      const float s = sigmoid(g[i]), again = g[i] * s * u[i];
+      const float s = sigmoid<T>(g[i]), again = g[i] * s * u[i];
       const float du = d[i] * g[i] * s;
       g[i] = d[i] * u[i] * s * (1.0f + g[i] * (1.0f - s));
       u[i] = du;
@@ -115,7 +115,7 @@ void activate_rows(StreamRef stream, OpContext& context, std::int64_t rows, std:
   for_row_pieces(rows, dim, [&](std::int64_t first, std::int64_t count) {
     activate<T>(stream, context, count * dim, vectorised, body(first), at_once ? scale : View());
   });
-  if (scale && !at_once) cuda::find_scale(stream, context, written, scale);
+  if (scale && !at_once) cuda::find_scale(stream, context, written, scale, OperandOf::x);
 }
 
 }  // namespace
