@@ -96,9 +96,14 @@ INSTANTIATE_TEST_SUITE_P(Host, CrossEntropyTest,
                                                              {{4, 11, 11}, {7, 50, 64}, {3, 1000, 1024}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, CrossEntropyTest,
-                         testing::ValuesIn(cases<VocabShape>(
-                             one_type(gpu_precisions()),
-                             {{4, 11, 16}, {37, 256, 256}, {200, 50257, 50304}, {5, 151936, 151936}, {9, 32001, 32064}})),
+                         testing::ValuesIn(cases<VocabShape>(one_type(gpu_precisions()), {{4, 11, 16},
+                                                                                          {37, 256, 256},
+                                                                                          {7, 2047, 2048},
+                                                                                          {6, 2050, 2056},
+                                                                                          {200, 50257, 50304},
+                                                                                          {5, 151936, 151936},
+                                                                                          {3, 120000, 120000},
+                                                                                          {9, 32001, 32064}})),
                          case_name);
 
 // The same logits with their columns split evenly, as tensor-parallel ranks hold them.

@@ -1,6 +1,6 @@
-// Each row is read from device memory once and written once. In between it lives in shared memory, spread over a cluster of
-// thread blocks whose size is chosen so that several rows are in work on every multiprocessor: while one row computes, others
-// load and store. The blocks of a cluster exchange their maximum and their sum of exponentials through distributed shared
+// Each row is read from device memory once and written once. In between it lives in shared memory, of one thread block where
+// two rows fit on a multiprocessor, so that one loads and stores while the other computes; else spread over a cluster of as few
+// blocks as that takes. The blocks of a cluster exchange their maximum and their sum of exponentials through distributed shared
 // memory. Rows that are not aligned to 16 bytes, or longer than eight blocks hold, or on devices without clusters longer than
 // one block holds, take a kernel that reads the row three times.
 #include <cooperative_groups.h>
@@ -27,14 +27,15 @@ struct Arguments {
 
 constexpr int most_cluster = 8;  // the largest portable cluster
 
-template <typename T>
-__global__ void __launch_bounds__(row_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
+template <typename T, int Threads>
+__global__ void __launch_bounds__(Threads, 5 * row_threads / Threads)
+    resident_cross_entropy_kernel(Arguments<T> args, int slice) {
   await_previous_kernel();
   let_next_kernel_begin();
   constexpr int width = pack_width<T>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* row = reinterpret_cast<T*>(shared_bytes);  // this block's slice; a thread touches only packs it loaded itself
-  __shared__ Softmax warp_results[row_warps];
+  __shared__ Softmax warp_results[Threads / warp_lanes];
   __shared__ Softmax block_results[most_cluster];
 
 #if __CUDA_ARCH__ >= 900
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(row_threads, 5) resident_cross_entropy_kernel(
   T* logits = args.logits + row_index * args.padded_vocab;
   const int begin = rank * slice, end = min(begin + slice, args.padded_vocab), length = end - begin;
   const int thread_first = static_cast<int>(threadIdx.x) * width;
-  constexpr int stride = row_threads * width;
+  constexpr int stride = Threads * width;
 
   for (int i = thread_first; i < length; i += stride) __pipeline_memcpy_async(row + i, logits + begin + i, 16);
   __pipeline_commit();
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(row_threads, 5) resident_cross_entropy_kernel(
   const float target_logit = rank == 0 && threadIdx.x == 0 && target >= 0 ? to_float(logits[target]) : 0.0f;
   __pipeline_wait_prior(0);
 
-  Softmax softmax = block_merge<T>(thread_softmax<T, width>(row, length, begin, args.vocab), warp_results);
+  Softmax softmax = block_merge<T>(thread_softmax<T, width, Threads>(row, length, begin, args.vocab), warp_results);
 #if __CUDA_ARCH__ >= 900
   if (blocks > 1) {
     cluster.barrier_wait();
@@ -123,28 +124,29 @@ struct Spread {
 
 template <typename T>
 Spread choose_spread(Device device, std::int64_t padded_vocab) {
-  int major = 0;
+  int major = 0, of_multiprocessor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
-  constexpr std::int64_t reserved_bytes = 1024;                      // the kernel's static shared memory, generously
-  constexpr std::int64_t preferred_bytes = 40 * std::int64_t{1024};  // five blocks or more on a multiprocessor
+  check(cudaDeviceGetAttribute(&of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.index));
+  // The kernel's static shared memory, generously, and what CUDA takes of each block.
+  constexpr std::int64_t reserved_bytes = 2048;
   const int most_blocks = major >= 9 ? most_cluster : 1;
   Spread spread;
   for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
     const std::int64_t slice = round_up(ceil_div(padded_vocab, blocks), pack_width<T>);
     const std::int64_t bytes = slice * static_cast<std::int64_t>(sizeof(T));
     if (bytes <= most_shared_bytes(device) - reserved_bytes) spread = {blocks, static_cast<int>(slice)};
-    if (bytes <= preferred_bytes) break;
+    if (2 * (bytes + reserved_bytes) <= of_multiprocessor) break;
   }
   return spread;
 }
 
-template <typename T>
+template <typename T, int Threads>
 void launch_resident(StreamRef stream, const Arguments<T>& args, std::int64_t rows, Spread spread) {
   const std::size_t bytes = static_cast<std::size_t>(spread.slice) * sizeof(T);
-  check(cudaFuncSetAttribute(resident_cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  check(cudaFuncSetAttribute(resident_cross_entropy_kernel<T, Threads>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)));
-  launch(stream, {grid_size(rows * spread.blocks), row_threads, bytes, static_cast<unsigned>(spread.blocks)},
-         resident_cross_entropy_kernel<T>, args, spread.slice);
+  launch(stream, {grid_size(rows * spread.blocks), Threads, bytes, static_cast<unsigned>(spread.blocks)},
+         resident_cross_entropy_kernel<T, Threads>, args, spread.slice);
 }
 
 }  // namespace
@@ -163,8 +165,11 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
                                  args.write_gradient};
     const bool vectorised = padded_vocab % pack_width<T> == 0 && aligned_16({args.logits.data});
     const Spread spread = vectorised ? choose_spread<T>(stream.device(), padded_vocab) : Spread{};
-    if (spread.blocks > 0) {
-      launch_resident<T>(stream, arguments, rows, spread);
+    constexpr int few_threads = 64;  // of which short rows need no more
+    if (spread.blocks == 1 && spread.slice <= few_threads * packs_per_step * pack_width<T>) {
+      launch_resident<T, few_threads>(stream, arguments, rows, spread);
+    } else if (spread.blocks > 0) {
+      launch_resident<T, row_threads>(stream, arguments, rows, spread);
     } else {
       launch(stream, {grid_size(rows), streaming_threads}, streaming_cross_entropy_kernel<T>, arguments);
     }

@@ -8,7 +8,6 @@
 namespace plait::ops::cuda {
 
 inline constexpr int row_threads = 256;
-inline constexpr int row_warps = row_threads / warp_lanes;
 inline constexpr int packs_per_step = 4;  // loads a thread has in flight
 
 // exp(x - maximum). bf16 takes the hardware's exponential: its error of a few units in the last place of a float is far below
@@ -49,15 +48,15 @@ __device__ Softmax warp_merge(Softmax softmax) {
   return softmax;
 }
 
-// Over a block of row_threads, known to every thread; `shared` is used once per kernel.
-template <typename T>
-__device__ Softmax block_merge(Softmax softmax, Softmax (&shared)[row_warps]) {
+// Over a block of whole warps, known to every thread; `shared` is used once per kernel.
+template <typename T, int Warps>
+__device__ Softmax block_merge(Softmax softmax, Softmax (&shared)[Warps]) {
   softmax = warp_merge<T>(softmax);
   if (threadIdx.x % warp_lanes == 0) shared[threadIdx.x / warp_lanes] = softmax;
   __syncthreads();
   softmax = shared[0];
 #pragma unroll
-  for (int warp = 1; warp < row_warps; ++warp) softmax = merge<T>(softmax, shared[warp]);
+  for (int warp = 1; warp < Warps; ++warp) softmax = merge<T>(softmax, shared[warp]);
   return softmax;
 }
 
@@ -84,10 +83,11 @@ __device__ void mask_padding(Pack<T, Width>& logits, int column, int vocab) {
   }
 }
 
-// Softmax of this thread's packs of logits[0, length), which are the columns of a row from `first_column` on.
-template <typename T, int Width>
+// Softmax of this thread's packs of logits[0, length), which are the columns of a row from `first_column` on. Of blocks of
+// `Threads`.
+template <typename T, int Width, int Threads>
 __device__ Softmax thread_softmax(const T* logits, int length, int first_column, int vocab) {
-  constexpr int stride = row_threads * Width;
+  constexpr int stride = Threads * Width;
   Softmax softmax;
   for (int first = static_cast<int>(threadIdx.x) * Width; first < length; first += packs_per_step * stride) {
     Pack<T, Width> packs[packs_per_step];

@@ -18,10 +18,10 @@ __global__ void __launch_bounds__(row_threads) statistics_kernel(const T* logits
                                                                  int columns, int vocab, std::int64_t first_token) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ Softmax shared[row_warps];
+  __shared__ Softmax shared[row_threads / warp_lanes];
   const std::int64_t row_index = blockIdx.x;
   const T* row = logits + row_index * columns;
-  const Softmax softmax = block_merge<T>(thread_softmax<T, Width>(row, vocab, 0, vocab), shared);
+  const Softmax softmax = block_merge<T>(thread_softmax<T, Width, row_threads>(row, vocab, 0, vocab), shared);
   if (threadIdx.x != 0) return;
   const int target = column_of(targets[row_index], first_token, vocab);
   float* of_row = statistics + row_index * 3;
