@@ -149,8 +149,11 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       break;
     case SegmentKind::mlp:
       specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
-      specs.push_back(
-          {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
+      // GELU is made where it is rounded.
+      if (!sizes.fp8 || s.mlp == Mlp::swiglu) {
+        specs.push_back(
+            {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
+      }
       if (sizes.fp8) add_operands(specs, rows, s.hidden, operand_of(cheap), s.ffn, operand_of(cheap));
       break;
     case SegmentKind::head:

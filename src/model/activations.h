@@ -73,8 +73,9 @@ struct SegmentActivations {
   View attention_out, lse;  // [rows, heads * head_dim], [batch, heads, sequence]
   // mlp
   View up;   // before the activation function, [rows, up_dim]
-  View act;  // after it, [rows, ffn]
-  // attention and mlp with FP8, of what the first product reads (the norm's output) and the last (attention_out or act): the
+  View act;  // after it, [rows, ffn]; not of GELU with FP8, which is made where it is rounded
+  // attention and mlp with FP8, of what the first product reads (the norm's output) and the last (attention_out, act or
+  // GELU of up): the
   // scales (ops::find_scale), f32 [2, ops::scale_floats]; the operands that backward_weight reads instead, e4m3 [columns, rows]
   View scales;
   View first_operand, last_operand;

@@ -171,18 +171,19 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   const int forms = recompute == Recompute::none ? 2 : 1;
   SegmentWork work = half_work(s, up, ffn, s.shape.bias, {.first = forms, .last = forms}, true);
-  // GELU and its derivative belong to products, whose ends write or read one tensor more; not to those of FP8 operands.
+  // GELU and its derivative belong to products, whose ends write or read one tensor more. With FP8 operands GELU is made where
+  // it is rounded, so it is read once for its scale, and its derivative is a pass of its own.
   const bool swiglu = s.shape.mlp == Mlp::swiglu, own_pass = swiglu || s.fp8;
-  work.forward.memory_bytes += s.traffic(s.rows, own_pass ? up + ffn : ffn, 1);
+  work.forward.memory_bytes += s.traffic(s.rows, swiglu ? up + ffn : ffn, 1);
   work.forward.kernels += own_pass ? 1 : 0;
   work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, own_pass ? 3 : 1);
   work.backward_input.kernels += own_pass ? 1 : 0;
   // SwiGLU's backward, which reads what it needs for that anyway, writes its product again.
-  PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : up + ffn, 1), .kernels = swiglu ? 0 : 1};
+  PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : (s.fp8 ? 0 : up + ffn), 1), .kernels = own_pass ? 0 : 1};
   cheap += s.scaled_operand(s.hidden, 1);
   cheap += s.scaled_operand(ffn, 1);
   add_recompute(work, s, recompute, ffn, true, cheap);
-  if (recompute == Recompute::full && swiglu) {
+  if (recompute == Recompute::full && own_pass) {
     work.backward_input.memory_bytes -= s.traffic(s.rows, up, 1);
     work.backward_input.kernels -= 1;
   }

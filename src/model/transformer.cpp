@@ -95,18 +95,18 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .workspace = args.workspace});
 }
 
-ops::Quantized Transformer::quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand,
-                                     View sums) const {
+ops::Quantized Transformer::quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums,
+                                     ops::OperandOf of) const {
   require(operand_bytes(x.shape) <= operand_workspace_.bytes(), "Transformer: the operand workspace is too small");
   operand.values = View(operand_workspace_.data, DType::e4m3, x.shape);
-  ops::quantize(stream, context, x, operand, {.out = sums});
+  ops::quantize(stream, context, x, operand, {.out = sums}, of);
   return operand;
 }
 
 void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
-                          const ops::Quantized& w8) const {
+                          const ops::Quantized& w8, ops::OperandOf of) const {
   if (sizes_.fp8) {
-    args.x8 = quantize(stream, context, args.x, x, {});
+    args.x8 = quantize(stream, context, args.x, x, {}, of);
     args.w8 = w8;
   }
   ops::linear_forward(stream, context, args);
@@ -133,8 +133,9 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
   ops::linear_backward_weight(stream, context, args);
 }
 
-void Transformer::keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand) const {
-  if (sizes_.fp8) ops::quantize(stream, context, x, operand);
+void Transformer::keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand,
+                               ops::OperandOf of) const {
+  if (sizes_.fp8) ops::quantize(stream, context, x, operand, {}, of);
 }
 
 void Transformer::find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const {
@@ -183,24 +184,19 @@ void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const Se
   product(stream, context, up, operand, up8);
 }
 
-void Transformer::activate(StreamRef stream, ops::OpContext& context, View scale, SegmentActivations& a) const {
-  if (local_.mlp == Mlp::swiglu) return ops::swiglu_forward(stream, context, a.up, a.act, scale);
-  if (!fuses_gelu()) ops::gelu_forward(stream, context, a.up, a.act, scale);
-}
-
 void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forward& args) const {
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
   const SegmentKind kind = local_.kind(args.segment);
   const ops::Quantized first_operand = first(a), last_operand = last(a);
-  const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8) {
+  const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8, ops::OperandOf of) {
     const ops::LinearForward back{.x = x,
                                   .w = weight,
                                   .bias = args.is_partial ? View() : output_bias(w, kind),
                                   .residual = args.is_partial ? View() : args.residual,
                                   .y = args.output,
                                   .pre_activation = {}};
-    product(stream, context, back, last_operand, w8);
+    product(stream, context, back, last_operand, w8, of);
   };
   switch (kind) {
     case SegmentKind::embedding:
@@ -219,15 +215,17 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
                           a);
         find_scale(stream, context, a.attention_out, last_operand);
       }
-      if (args.part != PassPart::first) back_to_stream(a.attention_out, w.output_weight, args.quantized.output);
+      if (args.part != PassPart::first)
+        back_to_stream(a.attention_out, w.output_weight, args.quantized.output, ops::OperandOf::x);
       return;
     case SegmentKind::mlp:
       if (args.part != PassPart::last) {
         find_scale(stream, context, args.norm_out, first_operand);
         forward_up(stream, context, w, args.quantized.up, args.norm_out, first_operand, a);
-        activate(stream, context, last_operand.scale, a);
+        if (local_.mlp == Mlp::swiglu) ops::swiglu_forward(stream, context, a.up, a.act, last_operand.scale);
+        if (rounds_gelu()) ops::find_scale(stream, context, a.up, last_operand.scale, ops::OperandOf::gelu);
       }
-      if (args.part != PassPart::first) back_to_stream(a.act, w.down_weight, args.quantized.down);
+      if (args.part != PassPart::first) back_to_stream(last_input(a), w.down_weight, args.quantized.down, last_operand_of());
       return;
     case SegmentKind::head:
       ops::linear_forward(
@@ -280,8 +278,8 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
     case Recompute::selective:
       keep_operand(stream, context, args.norm_out, first(a));
       if (mlp && !swiglu) {
-        ops::gelu_forward(stream, context, a.up, a.act);
-        keep_operand(stream, context, a.act, last(a));
+        if (!rounds_gelu()) ops::gelu_forward(stream, context, a.up, a.act);
+        keep_operand(stream, context, last_input(a), last(a), last_operand_of());
       } else if (!mlp && local_.qk_norm) {
         attention_input(stream, attention_shape(sizes_, args.segment), w, args.batch.starts, a);
       }
@@ -289,11 +287,11 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
     case Recompute::full:
       if (mlp) {
         forward_up(stream, context, w, args.quantized.up, args.norm_out, first(a), a);
-        if (!swiglu) activate(stream, context, {}, a);
+        if (!swiglu) keep_operand(stream, context, last_input(a), last(a), last_operand_of());
       } else {
         forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first(a), args.batch.starts, a);
+        keep_operand(stream, context, a.attention_out, last(a));
       }
-      if (!swiglu) keep_operand(stream, context, mlp ? a.act : a.attention_out, last(a));
       return;
   }
 }
@@ -309,7 +307,7 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
     find_scale(stream, context, g.output, first(g));
     product(stream, context, down, first(g), g.first_sums, args.quantized.down);
     if (gelu) {
-      if (!fuses_gelu()) ops::gelu_backward(stream, context, a.up, g.up, g.up, last(g).scale);
+      if (rounds_gelu()) ops::gelu_backward(stream, context, a.up, g.up, g.up, last(g).scale);
     } else {
       const bool again = sizes_.recompute != Recompute::none;
       ops::swiglu_backward(stream, context, a.up, g.act, g.up, again ? a.act : View(), last(g).scale);
@@ -416,7 +414,7 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
       }
       return;
     case SegmentKind::mlp:
-      of_last(a.act, dw.down_weight, dw.down_bias);
+      of_last(last_input(a), dw.down_weight, dw.down_bias);
       of_first(g.up, dw.up_weight, dw.up_bias);
       return;
     case SegmentKind::head:

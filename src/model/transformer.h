@@ -130,17 +130,20 @@ class Transformer {
   // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Of the other operand the
   // scale is there already, and where it has a transposed form that is kept for backward_weight. Products of forward and
   // backward_input quantize it, in both forms at once; those of backward_weight find it quantized.
+  // `of`: what is rounded of args.x.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
-               const ops::Quantized& w8) const;
+               const ops::Quantized& w8, ops::OperandOf of = ops::OperandOf::x) const;
   // `sums`: those of dy over its rows, which the former write with FP8, and the latter then add to dbias.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy, View sums,
                const ops::Quantized& w8) const;
   void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy, View sums,
                const ops::Quantized& x) const;
   // `values` into the workspace; `sums` as ops::RowSums
-  ops::Quantized quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums) const;
+  ops::Quantized quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums,
+                          ops::OperandOf of = ops::OperandOf::x) const;
   // Nothing without FP8: the transposed form alone, and the scale.
-  void keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand) const;
+  void keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand,
+                    ops::OperandOf of = ops::OperandOf::x) const;
   void find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
@@ -151,11 +154,13 @@ class Transformer {
                          SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
                   View norm_out, const ops::Quantized& operand, SegmentActivations& a) const;
-  // GELU belongs to the products around it. Those of FP8 operands take longer with it than without it and a pass of its own,
-  // which finds the scale of what it writes.
+  // GELU belongs to the products around it. Of FP8 operands the one before takes longer with it; the one behind rounds what it
+  // reads anyway, so GELU is made there, and backwards it is a pass of its own, which finds the scale of what it writes.
   bool fuses_gelu() const { return local_.mlp == Mlp::gelu && !sizes_.fp8; }
-  // What forward_up has left, into a.act. `scale`: of that, if it is wanted.
-  void activate(StreamRef stream, ops::OpContext& context, View scale, SegmentActivations& a) const;
+  bool rounds_gelu() const { return local_.mlp == Mlp::gelu && sizes_.fp8; }
+  // What an MLP's last product reads, or makes its operand of.
+  const View& last_input(const SegmentActivations& a) const { return rounds_gelu() ? a.up : a.act; }
+  ops::OperandOf last_operand_of() const { return rounds_gelu() ? ops::OperandOf::gelu : ops::OperandOf::x; }
   void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;

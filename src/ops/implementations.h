@@ -50,6 +50,8 @@
   decltype(ops::qk_norm_backward) qk_norm_backward;                   \
   decltype(ops::find_scale) find_scale;                               \
   decltype(ops::quantize) quantize;                                   \
+  decltype(ops::find_scales) find_scales;                             \
+  decltype(ops::quantize_all) quantize_all;                           \
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \
   decltype(ops::count_ignored) count_ignored;                         \

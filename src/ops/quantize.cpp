@@ -21,27 +21,56 @@ float fp8_scale(double largest) {
   return exponent > most ? std::numeric_limits<float>::infinity() : std::ldexp(1.0f, std::max(exponent, least));
 }
 
-void find_scale(StreamRef stream, OpContext& context, View x, View scale) {
-  const ArgumentCheck check("find_scale", stream, context);
-  check.fp8_operand("x", x);
-  check.tensor("scale", scale, DType::f32, {scale_floats});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::find_scale(stream, context, x, scale);
-  }
-  cpu::find_scale(stream, context, x, scale);
-}
+namespace {
 
-void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums) {
-  const ArgumentCheck check("quantize", stream, context);
+void check_forms(const ArgumentCheck& check, const View& x, const Quantized& out) {
   check.fp8_operand("x", x);
   check.optional_tensor("out.values", out.values, DType::e4m3, x.shape);
   check.optional_tensor("out.transposed", out.transposed, DType::e4m3, {x.shape[1], x.shape[0]});
   check.tensor("out.scale", out.scale, DType::f32, {scale_floats});
+}
+
+}  // namespace
+
+void find_scale(StreamRef stream, OpContext& context, View x, View scale, OperandOf of) {
+  const ArgumentCheck check("find_scale", stream, context);
+  check.fp8_operand("x", x);
+  check.tensor("scale", scale, DType::f32, {scale_floats});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::find_scale(stream, context, x, scale, of);
+  }
+  cpu::find_scale(stream, context, x, scale, of);
+}
+
+void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
+  const ArgumentCheck check("quantize", stream, context);
+  check_forms(check, x, out);
   if (sums.out) check.gradient("sums.out", sums.out, x.dtype, {x.shape[1]});
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::quantize(stream, context, x, out, sums);
+    if (check.on_cuda()) return cuda::quantize(stream, context, x, out, sums, of);
   }
-  cpu::quantize(stream, context, x, out, sums);
+  cpu::quantize(stream, context, x, out, sums, of);
+}
+
+void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
+  const ArgumentCheck check("find_scales", stream, context);
+  for (const QuantizedTensor& operand : operands) {
+    check.fp8_operand("x", operand.x);
+    check.tensor("scale", operand.out.scale, DType::f32, {scale_floats});
+  }
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::find_scales(stream, context, operands);
+  }
+  cpu::find_scales(stream, context, operands);
+}
+
+void quantize_all(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
+  const ArgumentCheck check("quantize_all", stream, context);
+  for (const QuantizedTensor& operand : operands) check_forms(check, operand.x, operand.out);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::quantize_all(stream, context, operands);
+  }
+  cpu::quantize_all(stream, context, operands);
 }
 
 }  // namespace plait::ops

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/stream.h"
 #include "core/view.h"
@@ -28,9 +29,12 @@ struct Quantized {
   explicit operator bool() const { return static_cast<bool>(scale); }
 };
 
+// What an operand is: x, or a function of it, in x's type, that is made on the way and written nowhere.
+enum class OperandOf { x, gelu };
+
 // scale[0] = the scale of x, scale[1] = the largest |x|, the rest 0. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows
 // and columns are multiples of fp8_multiple. Operations that write an operand find its scale as they do (`scale`, as here).
-void find_scale(StreamRef stream, OpContext& context, View x, View scale);
+void find_scale(StreamRef stream, OpContext& context, View x, View scale, OperandOf of = OperandOf::x);
 
 // The sums of x over its rows, for the gradient of a bias: out[columns] (+)= them, in x's type or f32 for bf16. Without `out`
 // none are wanted.
@@ -40,7 +44,17 @@ struct RowSums {
 };
 
 // Writes the forms that are given, with the scale that is there. The sums are of x, not rounded.
-void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums = {});
+void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums = {},
+              OperandOf of = OperandOf::x);
+
+// find_scale() of every x into its scale, and quantize() of every x into its forms, by few kernels: for the weights of a
+// bucket, of which each by itself is too small to fill a GPU.
+struct QuantizedTensor {
+  View x;
+  Quantized out;
+};
+void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands);
+void quantize_all(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands);
 
 // Dims of FP8 operands on CUDA are multiples of this: 16-byte rows.
 inline constexpr int fp8_multiple = 16;

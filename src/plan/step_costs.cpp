@@ -138,11 +138,11 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::scale_weights:
     case InstructionKind::quantize_weights: {
       const bool scale = i.kind == InstructionKind::scale_weights;
-      Work work;
+      Work work{.seconds = profile.kernel_seconds};
       for (const parallel::QuantizedWeight& w : parallel::quantized_weights(plan.parameters, flat).list) {
         if (flat.bucket_of(w.parameter) != at(i.bucket)) continue;
         const double bytes = (weight + (scale ? 0 : 2)) * static_cast<double>(plan.parameters[w.parameter].shape.elements());
-        work.seconds += profile.kernel_seconds + bytes / profile.memory_bytes_per_s;
+        work.seconds += bytes / profile.memory_bytes_per_s;
       }
       return work;
     }

@@ -296,15 +296,11 @@ Issue InstructionBinder::share_scales(const Instruction& i, View scales, StreamR
 }
 
 Issue InstructionBinder::scale_weights(const Instruction& i, StreamRef s) const {
-  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] {
-    for (const RankBuffers::QuantizedWeight& w : list) ops::find_scale(s, context_, w.weight, w.quantized.scale);
-  });
+  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] { ops::find_scales(s, context_, list); });
 }
 
 Issue InstructionBinder::quantize_weights(const Instruction& i, StreamRef s) const {
-  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] {
-    for (const RankBuffers::QuantizedWeight& w : list) ops::quantize(s, context_, w.weight, w.quantized);
-  });
+  return always([this, s, &list = buffers_.quantized_weights(i.bucket)] { ops::quantize_all(s, context_, list); });
 }
 
 Issue InstructionBinder::update(StreamRef s) const {

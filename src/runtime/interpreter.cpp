@@ -255,12 +255,12 @@ void Interpreter::publish_weights() {
     }
   }
   for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
-    const std::vector<RankBuffers::QuantizedWeight>& weights = buffers_.quantized_weights(static_cast<int>(b));
+    const std::vector<ops::QuantizedTensor>& weights = buffers_.quantized_weights(static_cast<int>(b));
     if (weights.empty()) continue;
-    for (const RankBuffers::QuantizedWeight& w : weights) ops::find_scale(s, *context_, w.weight, w.quantized.scale);
+    ops::find_scales(s, *context_, weights);
     if (plan_.train.several)
       groups_.of(parallel::groups::tensor).all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
-    for (const RankBuffers::QuantizedWeight& w : weights) ops::quantize(s, *context_, w.weight, w.quantized);
+    ops::quantize_all(s, *context_, weights);
   }
   synchronize();
 }

@@ -158,10 +158,10 @@ void RankBuffers::bind_buffers() {
 }
 
 View RankBuffers::weight_scales(int bucket) const {
-  const std::vector<QuantizedWeight>& of = quantized_weights(bucket);
+  const std::vector<ops::QuantizedTensor>& of = quantized_weights(bucket);
   require(!of.empty(), "RankBuffers: the bucket has no quantized weights");
   // One behind the other, as a bucket's are.
-  return {of.front().quantized.scale.data, DType::f32, {std::ssize(of), ops::scale_floats}};
+  return {of.front().out.scale.data, DType::f32, {std::ssize(of), ops::scale_floats}};
 }
 
 model::SegmentActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {

@@ -26,11 +26,7 @@ class RankBuffers {
   std::vector<model::QuantizedParameters> segment_quantized;
 
   // The weights of a bucket that are FP8 operands too, [out, in], and where those are; none without FP8.
-  struct QuantizedWeight {
-    View weight;
-    ops::Quantized quantized;
-  };
-  const std::vector<QuantizedWeight>& quantized_weights(int bucket) const {
+  const std::vector<ops::QuantizedTensor>& quantized_weights(int bucket) const {
     return bucket_quantized_[static_cast<std::size_t>(bucket)];
   }
   View weight_scales(int bucket) const;  // of all of these together
@@ -79,7 +75,7 @@ class RankBuffers {
 
   const parallel::RankPlan& plan_;
   View quantized_, weight_scales_;
-  std::vector<std::vector<QuantizedWeight>> bucket_quantized_;  // in the order of the flat buffers
+  std::vector<std::vector<ops::QuantizedTensor>> bucket_quantized_;  // in the order of the flat buffers
   Buffer arena_;
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;

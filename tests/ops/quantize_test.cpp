@@ -149,6 +149,58 @@ TEST_P(QuantizeTest, ActivationFunctionsFindTheScaleOfWhatTheyWrite) {
   EXPECT_EQ(device.get(found).values, (std::vector<double>{infinity, infinity, 0, 0}));
 }
 
+// The same bits as from what gelu_forward() writes.
+TEST_P(QuantizeTest, MakesGeluWhileItRounds) {
+  OpDevice device(precision().device);
+  const Tensor in = random_tensor({shape().rows, shape().columns}, "x", shape().size);
+  const View x = device.put(in, precision().compute), y = device.poisoned(x.shape, precision().compute);
+  gelu_forward(device.stream(), device.context(), x, y);
+  const Quantized expected = quantized_on(device, y);
+  for (const auto& [values, transposed] : {std::pair(true, true), {true, false}, {false, true}}) {
+    Quantized out{.values = {}, .transposed = {}, .scale = device.poisoned({scale_floats}, DType::f32)};
+    if (values) out.values = device.poisoned(x.shape, DType::e4m3);
+    if (transposed) out.transposed = device.poisoned({x.shape[1], x.shape[0]}, DType::e4m3);
+    for (int again = 0; again < 2; ++again) find_scale(device.stream(), device.context(), x, out.scale, OperandOf::gelu);
+    quantize(device.stream(), device.context(), x, out, {}, OperandOf::gelu);
+    EXPECT_EQ(device.get(out.scale).values, device.get(expected.scale).values);
+    if (values) {
+      EXPECT_EQ(device.get(out.values).values, device.get(expected.values).values);
+    }
+    if (transposed) {
+      EXPECT_EQ(device.get(out.transposed).values, device.get(expected.transposed).values);
+    }
+  }
+  Tensor broken = in;
+  broken.values.back() = std::nan("");
+  const View found = device.poisoned({scale_floats}, DType::f32);
+  find_scale(device.stream(), device.context(), device.put(broken, precision().compute), found, OperandOf::gelu);
+  EXPECT_EQ(device.get(found).values, (std::vector<double>{infinity, infinity, 0, 0}));
+}
+
+// Of more tensors than one kernel takes, of several shapes: the same bits as of each by itself.
+TEST_P(QuantizeTest, TakesManyTensorsAtOnce) {
+  OpDevice device(precision().device);
+  std::vector<QuantizedTensor> all;
+  std::vector<Quantized> expected;
+  for (int i = 0; i < 21; ++i) {
+    const std::int64_t rows = 16 * (1 + i % 5), columns = i % 4 == 0 ? shape().columns : 16 * (1 + i % 7);
+    const View x =
+        device.put(random_tensor({rows, columns}, "x" + std::to_string(i), std::ldexp(shape().size, i)), precision().compute);
+    expected.push_back(quantized_on(device, x));
+    all.push_back({x,
+                   {.values = device.poisoned(x.shape, DType::e4m3),
+                    .transposed = device.poisoned({columns, rows}, DType::e4m3),
+                    .scale = device.poisoned({scale_floats}, DType::f32)}});
+  }
+  for (int again = 0; again < 2; ++again) find_scales(device.stream(), device.context(), all);
+  quantize_all(device.stream(), device.context(), all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(device.get(all[i].out.scale).values, device.get(expected[i].scale).values) << i;
+    EXPECT_EQ(device.get(all[i].out.values).values, device.get(expected[i].values).values) << i;
+    EXPECT_EQ(device.get(all[i].out.transposed).values, device.get(expected[i].transposed).values) << i;
+  }
+}
+
 TEST_P(QuantizeTest, WhatIsNotFiniteStaysSo) {
   OpDevice device(precision().device);
   for (const double value : {infinity, -infinity, std::nan("")}) {

@@ -12,7 +12,7 @@ void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View sca
       for (std::int64_t i = 0, n = x.elements(); i < n; ++i) to[i] = store<T>(gelu(load(from[i])));
     });
   });
-  if (scale) cpu::find_scale(stream, context, y, scale);
+  if (scale) cpu::find_scale(stream, context, y, scale, OperandOf::x);
 }
 
 void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View dx, View scale) {
@@ -24,7 +24,7 @@ void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View d
       for (std::int64_t i = 0, n = x.elements(); i < n; ++i) to[i] = store<T>(load(from[i]) * gelu_derivative(load(at[i])));
     });
   });
-  if (scale) cpu::find_scale(stream, context, dx, scale);
+  if (scale) cpu::find_scale(stream, context, dx, scale, OperandOf::x);
 }
 
 void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale) {
@@ -42,7 +42,7 @@ void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, 
       }
     });
   });
-  if (scale) cpu::find_scale(stream, context, y, scale);
+  if (scale) cpu::find_scale(stream, context, y, scale, OperandOf::x);
 }
 
 void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y, View scale) {
@@ -66,7 +66,7 @@ void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy
       }
     });
   });
-  if (scale) cpu::find_scale(stream, context, dgate_up, scale);
+  if (scale) cpu::find_scale(stream, context, dgate_up, scale, OperandOf::x);
 }
 
 }  // namespace plait::ops::cpu

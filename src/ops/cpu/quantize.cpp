@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/cpu/column_sums.h"
+#include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
 #include "ops/implementations.h"
 
@@ -12,10 +13,15 @@ namespace plait::ops::cpu {
 namespace {
 
 template <typename T>
-double largest_magnitude(const T* x, std::int64_t count) {
+T made(const T& x, OperandOf of) {
+  return of == OperandOf::gelu ? store<T>(gelu(load(x))) : x;
+}
+
+template <typename T>
+double largest_magnitude(const T* x, std::int64_t count, OperandOf of) {
   double largest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double magnitude = std::fabs(static_cast<double>(load(x[i])));
+    const double magnitude = std::fabs(static_cast<double>(load(made(x[i], of))));
     if (!(magnitude <= largest)) largest = magnitude;  // a NaN too
     if (std::isnan(largest)) break;
   }
@@ -23,7 +29,7 @@ double largest_magnitude(const T* x, std::int64_t count) {
 }
 
 template <typename T>
-void quantize_typed(const View& x, const Quantized& out) {
+void quantize_typed(const View& x, const Quantized& out, OperandOf of) {
   const std::int64_t rows = x.shape[0], columns = x.shape[1];
   const T* from = x.as<T>();
   const double inverse = 1.0 / static_cast<double>(out.scale.as<float>()[0]);  // exact
@@ -31,7 +37,7 @@ void quantize_typed(const View& x, const Quantized& out) {
   auto* const transposed = out.transposed ? out.transposed.as<Float8>() : nullptr;
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t column = 0; column < columns; ++column) {
-      const Float8 value(static_cast<double>(load(from[row * columns + column])) * inverse);
+      const Float8 value(static_cast<double>(load(made(from[row * columns + column], of))) * inverse);
       if (values) values[row * columns + column] = value;
       if (transposed) transposed[column * rows + row] = value;
     }
@@ -40,10 +46,10 @@ void quantize_typed(const View& x, const Quantized& out) {
 
 }  // namespace
 
-void find_scale(StreamRef stream, OpContext&, View x, View scale) {
-  stream.enqueue_host([x, scale] {
+void find_scale(StreamRef stream, OpContext&, View x, View scale, OperandOf of) {
+  stream.enqueue_host([x, scale, of] {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      const double largest = largest_magnitude(x.as<T>(), x.elements());
+      const double largest = largest_magnitude(x.as<T>(), x.elements(), of);
       float* const found = scale.as<float>();
       std::fill_n(found, scale_floats, 0.0f);
       found[0] = fp8_scale(largest);
@@ -52,15 +58,23 @@ void find_scale(StreamRef stream, OpContext&, View x, View scale) {
   });
 }
 
-void quantize(StreamRef stream, OpContext&, View x, const Quantized& out, const RowSums& sums) {
-  stream.enqueue_host([x, out, sums] {
+void quantize(StreamRef stream, OpContext&, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
+  stream.enqueue_host([x, out, sums, of] {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      quantize_typed<T>(x, out);
+      quantize_typed<T>(x, out, of);
       if (!sums.out) return;
       with_gradient_type<T>(sums.out.dtype,
                             [&]<typename G>(std::type_identity<G>) { sum_rows<T>(x, sums.out.as<G>(), sums.accumulate); });
     });
   });
+}
+
+void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
+  for (const QuantizedTensor& o : operands) cpu::find_scale(stream, context, o.x, o.out.scale, OperandOf::x);
+}
+
+void quantize_all(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
+  for (const QuantizedTensor& o : operands) cpu::quantize(stream, context, o.x, o.out, {}, OperandOf::x);
 }
 
 }  // namespace plait::ops::cpu

@@ -11,8 +11,8 @@ namespace plait::ops::cuda {
 namespace {
 
 constexpr std::int64_t most_streams = 32;
-constexpr std::size_t counter_bytes = 256;
-static_assert(most_streams * 2 * sizeof(unsigned) <= counter_bytes);
+constexpr std::int64_t counters_of_stream = CudaOpContext::most_scales_at_once * 2;
+constexpr std::size_t counter_bytes = most_streams * counters_of_stream * sizeof(unsigned);
 
 View without_counters(const View& workspace) {
   return {workspace.data, DType::u8, {static_cast<std::int64_t>((workspace.bytes() - counter_bytes) / 256 * 256)}};
@@ -24,7 +24,7 @@ CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptio
     : device_(device),
       workspace_(without_counters(workspace)),
       options_(options),
-      counters_(static_cast<std::byte*>(workspace_.data) + workspace_.bytes(), DType::i32, {most_streams, 2}),
+      counters_(static_cast<std::byte*>(workspace_.data) + workspace_.bytes(), DType::i32, {most_streams, counters_of_stream}),
       matmul(device, workspace_, options),
       attention(options.deterministic) {
   check(cudaMemset(counters_.data, 0, counters_.bytes()));
@@ -38,7 +38,7 @@ unsigned* CudaOpContext::scale_counters(cudaStream_t stream) {
     require(at < most_streams, "an op context counts for 32 streams at most");
     counted_.push_back(stream);
   }
-  return static_cast<unsigned*>(counters_.data) + 2 * at;
+  return static_cast<unsigned*>(counters_.data) + counters_of_stream * at;
 }
 
 std::vector<std::string> CudaOpContext::choices() const { return matmul.choices(); }

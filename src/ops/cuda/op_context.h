@@ -22,14 +22,16 @@ class CudaOpContext final : public OpContext {
   std::vector<std::string> choices() const override;
   int adopt_choices(const std::vector<std::string>& choices) override;
 
-  // Of kernels of this stream, which need not be the one that the context serves: two words for scale.cuh.
+  // Of kernels of this stream, which need not be the one that the context serves: two words for each scale that one kernel
+  // finds (scale.cuh).
+  static constexpr std::int64_t most_scales_at_once = 16;
   unsigned* scale_counters(cudaStream_t stream);
 
  private:
   Device device_;
   View workspace_;
   OpContextOptions options_;
-  View counters_;                      // i32 [most streams, 2], zero between kernels: the end of the workspace
+  View counters_;                      // i32 [most streams, most scales, 2], zero between kernels: the end of the workspace
   std::vector<cudaStream_t> counted_;  // streams in the order of their counters
 
  public:
