@@ -15,10 +15,11 @@ inline constexpr int most_ranks_by_itself = 4;
 inline constexpr std::size_t most_reduced_at_once = std::size_t{32} << 20;
 // A sum of so little is made by every rank from what all others send it: one step in place of two, and the same bits.
 inline constexpr std::size_t most_reduced_by_all = std::size_t{64} << 10;
-// Pushes of so many bytes to each other rank always go by one kernel. Longer ones go by copy engines, which take no SM from
-// compute; but an engine takes 11 us to begin and 7 for every further rank (4 x H200), the kernel 5 for all of them. So it pays
-// among three ranks and more, where what a rank computes between two exchanges is short: up to so many FLOPs of products of 16
-// bits in a forward, or twice as many of FP8 (docs/p2p.md, "Who pushes").
+// Pushes of so many bytes to each other rank always go by one kernel (between GPUs that reach each other's memory), as single
+// messages by kernels do by one block. Longer ones go by copy engines, which take no SM from compute; but an engine takes 11 us
+// to begin and 7 for every further rank (4 x H200), the kernel 5 for all of them. So it pays among three ranks and more, where
+// what a rank computes between two exchanges is short: up to so many FLOPs of products of 16 bits in a forward, or twice as
+// many of FP8 (docs/p2p.md, "Who pushes").
 inline constexpr std::size_t longest_short_push = std::size_t{64} << 10;
 inline constexpr int fewest_ranks_by_kernel = 3;
 inline constexpr double most_flops_beside_kernel = 34e9;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <latch>
 
 #include "collective_check.h"
 #include "comm/p2p/link_communicator.h"
@@ -133,6 +134,126 @@ TEST(LinkCommunicator, TheLargestLeavesOutWhatIsNoNumber) {
     EXPECT_TRUE(std::isnan(values[3]));
   });
   EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// Ranks on a device each; of GPUs, on those with their numbers.
+Device link_device(DeviceKind kind, int rank) { return {kind, kind == DeviceKind::cuda ? rank : 0}; }
+
+// As many messages as there are places go before the other ranks call anything.
+void first_pushes_wait_for_nobody(int size, DeviceKind kind) {
+  const auto store = make_thread_rendezvous();
+  std::latch pushed(1);
+  const auto outcome = outcome_of_ranks(size, [&](int rank) {
+    const Device device = link_device(kind, rank);
+    make_current(device);
+    p2p::LinkCommunicator communicator(link_group(rank, size, 64, std::nullopt, device), *store);
+    const Stream stream(device);
+    DeviceMemory memory(device);
+    const Buffer data = memory.allocate(sizeof(float));
+    if (rank > 0) pushed.wait();
+    for (int call = 0; call < link_collectives::places; ++call) {
+      float value = rank == 0 ? static_cast<float>(call + 1) : -1;
+      stream.ref().copy(data.data(), &value, sizeof value);
+      communicator.broadcast(stream, {data.data(), DType::f32, {1}}, 0);
+      stream.ref().copy(&value, data.data(), sizeof value);
+      stream.ref().synchronize();
+      EXPECT_EQ(value, static_cast<float>(call + 1)) << "rank " << rank;
+    }
+    if (rank == 0) pushed.count_down();
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+TEST(LinkCommunicator, FirstPushesWaitForNobody) {
+  for (const int size : {2, 3, 7}) first_pushes_wait_for_nobody(size, DeviceKind::host);
+}
+
+// One of several calls that nobody waits for in between.
+struct QueuedCall {
+  enum class Kind { sum, gather, broadcast } kind;
+  std::int64_t count;
+  int number;
+  float value(int rank, std::int64_t i) const { return static_cast<float>((i + 3 * rank + 7 * number) % 9); }
+  int root(int size) const { return number % size; }
+  std::int64_t elements(int size) const { return kind == Kind::gather ? count * size : count; }
+  float expected(int size, std::int64_t i) const {
+    if (kind == Kind::gather) return value(static_cast<int>(i / count), i);
+    if (kind == Kind::broadcast) return value(root(size), i);
+    float sum = 0;
+    for (int rank = 0; rank < size; ++rank) sum += value(rank, i);
+    return sum;
+  }
+  void enqueue(Communicator& communicator, StreamRef stream, float* data) const {
+    const View all(data, DType::f32, {elements(communicator.size())});
+    if (kind == Kind::sum) return communicator.all_reduce(stream, all, Reduction::sum);
+    if (kind == Kind::gather) return communicator.all_gather(stream, all.rows(count * communicator.rank(), count), all);
+    communicator.broadcast(stream, all, root(communicator.size()));
+  }
+};
+
+// Every kind with every size: some are one kernel, some pushes of one thread block or of several, some of copy engines, some in
+// pieces. What tells of free places goes with whatever comes next.
+void queued_calls(Communicator& communicator, Device device, std::int64_t longest_by_kernel) {
+  std::vector<QueuedCall> calls;
+  const std::int64_t limit = longest_by_kernel / 4, summed_at_once = link_collectives::most_summed_by_one_kernel / 4;
+  for (const std::int64_t count :
+       {limit, std::int64_t{1}, limit + 1, summed_at_once, 3 * limit + 3, limit - 1, summed_at_once / 3}) {
+    for (const QueuedCall::Kind kind : {QueuedCall::Kind::gather, QueuedCall::Kind::sum, QueuedCall::Kind::broadcast})
+      calls.push_back({kind, count, static_cast<int>(calls.size())});
+  }
+  const int size = communicator.size(), rank = communicator.rank();
+  const Stream stream(device);
+  DeviceMemory memory(device);
+  std::vector<Buffer> buffers;
+  std::vector<std::vector<float>> values;
+  for (const QueuedCall& call : calls) {
+    std::vector<float>& own = values.emplace_back(call.elements(size));
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = call.value(rank, static_cast<std::int64_t>(i));
+    buffers.push_back(memory.allocate(own.size() * sizeof(float)));
+    stream.ref().copy(buffers.back().data(), own.data(), own.size() * sizeof(float));
+  }
+  stream.ref().synchronize();
+  for (std::size_t n = 0; n < calls.size(); ++n) calls[n].enqueue(communicator, stream, static_cast<float*>(buffers[n].data()));
+  stream.ref().synchronize();
+  for (std::size_t n = 0; n < calls.size(); ++n) {
+    stream.ref().copy(values[n].data(), buffers[n].data(), values[n].size() * sizeof(float));
+    stream.ref().synchronize();
+    for (std::size_t i = 0; i < values[n].size(); ++i) {
+      ASSERT_EQ(values[n][i], calls[n].expected(size, static_cast<std::int64_t>(i)))
+          << "rank " << rank << ", call " << n << " of " << calls[n].count << " elements, element " << i;
+    }
+  }
+}
+
+// `through_host`: the first two ranks, whose messages come by slots.
+std::vector<std::string> queue_on_links(int size, DeviceKind kind, std::size_t slice_bytes, std::size_t longest_by_kernel,
+                                        bool through_host = false) {
+  const auto store = make_thread_rendezvous();
+  return outcome_of_ranks(size, [&](int rank) {
+    const Device device = link_device(kind, rank);
+    make_current(device);
+    p2p::LinkCommunicatorSpec spec = link_group(rank, size, slice_bytes, std::nullopt, device);
+    spec.longest_by_kernel = longest_by_kernel;
+    const auto is_slow = [&](int from, int to) { return through_host && from + to == spec.members[0] + spec.members[1]; };
+    spec.transport = [&](int from, int to) { return is_slow(from, to) ? std::optional(Transport::host) : std::nullopt; };
+    spec.make_link = [&](p2p::LinkSpec link, Rendezvous& rendezvous) {
+      if (is_slow(link.from, link.to)) link.places.clear();  // which between CPUs host memory has too
+      return p2p::make_link(link, rendezvous);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+    queued_calls(communicator, device, static_cast<std::int64_t>(longest_by_kernel));
+  });
+}
+
+constexpr std::size_t short_push = link_collectives::longest_short_push;
+
+TEST(LinkCommunicator, QueuedCallsTellOfFreePlacesWithLaterOnes) {
+  for (const int size : {2, 3, 5}) EXPECT_THAT(queue_on_links(size, DeviceKind::host, 4096, 4096), Each(IsEmpty())) << size;
+}
+
+TEST(LinkCommunicator, OnePairMayComeBySlots) {
+  for (const int size : {2, 3, 4})
+    EXPECT_THAT(queue_on_links(size, DeviceKind::host, 4096, 4096, true), Each(IsEmpty())) << size;
 }
 
 // Everybody pushes before it takes, so a slice that no ring of slots holds would have all wait for each other.
@@ -362,12 +483,15 @@ TEST(GpuSum, AddsPartsInOrderAsHostsDo) {
   }
 }
 
+class GpuLinkCommunicator : public testing::Test {
+ protected:
+  void SetUp() override { skip_below(2); }
+  const int gpus_ = cuda_device_count();
+};
+
 // Ranks of two GPUs and more, by all transports that reach each other's memory, by copy engines and by kernels of one thread
 // block and of several.
-TEST(GpuLinkCommunicator, ThousandsOfRandomCalls) {
-  std::string why;
-  const int gpus = cuda_device_count(&why);
-  if (gpus < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << gpus << ": " << why;
+TEST_F(GpuLinkCommunicator, ThousandsOfRandomCalls) {
   struct Way {
     std::optional<Transport> transport;
     std::size_t slice_bytes, longest_by_kernel;
@@ -377,10 +501,10 @@ TEST(GpuLinkCommunicator, ThousandsOfRandomCalls) {
        {Way{{}, slice, slice}, Way{{}, slice, 0}, Way{{}, slice, slice / 4}, Way{{}, 8 * slice, 8 * slice},
         Way{Transport::host, slice, slice}}) {
     const auto store = make_thread_rendezvous();
-    const auto outcome = outcome_of_ranks(gpus, [&](int rank) {
+    const auto outcome = outcome_of_ranks(gpus_, [&](int rank) {
       const Device device{DeviceKind::cuda, rank};
       make_current(device);
-      p2p::LinkCommunicatorSpec spec = link_group(rank, gpus, slice_bytes, transport, device);
+      p2p::LinkCommunicatorSpec spec = link_group(rank, gpus_, slice_bytes, transport, device);
       spec.longest_by_kernel = longest_by_kernel;
       p2p::LinkCommunicator communicator(spec, *store);
       CollectiveCheck check(communicator, device, 60'007, 2);
@@ -388,6 +512,25 @@ TEST(GpuLinkCommunicator, ThousandsOfRandomCalls) {
     });
     EXPECT_THAT(outcome, Each(IsEmpty())) << slice_bytes << ", " << longest_by_kernel;
   }
+}
+
+TEST_F(GpuLinkCommunicator, FirstPushesWaitForNobody) { first_pushes_wait_for_nobody(gpus_, DeviceKind::cuda); }
+
+TEST_F(GpuLinkCommunicator, QueuedCallsTellOfFreePlacesWithLaterOnes) {
+  for (const std::size_t longest_by_kernel :
+       {short_push, 4 * short_push, 16 * short_push}) {  // up to 2, 8 and 16 thread blocks
+    for (const std::size_t slice_bytes : {longest_by_kernel, 2 * longest_by_kernel}) {
+      for (int turn = 0; turn < 3; ++turn)
+        EXPECT_THAT(queue_on_links(gpus_, DeviceKind::cuda, slice_bytes, longest_by_kernel), Each(IsEmpty())) << slice_bytes;
+    }
+  }
+}
+
+TEST_F(GpuLinkCommunicator, OnePairMayGoThroughTheHost) {
+  skip_below(3);
+  if (IsSkipped()) return;
+  for (const std::size_t slice_bytes : {short_push, 2 * short_push})
+    EXPECT_THAT(queue_on_links(gpus_, DeviceKind::cuda, slice_bytes, short_push, true), Each(IsEmpty())) << slice_bytes;
 }
 
 }  // namespace

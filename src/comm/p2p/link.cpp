@@ -11,6 +11,7 @@
 #include "comm/p2p/mover.h"
 #include "comm/p2p/trial.h"
 #include "core/error.h"
+#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -234,7 +235,7 @@ class LinkSetup {
     options.places = places_by(transport, mover);
     // A short message's other hop, within one GPU, is a kernel too: it is done before a copy engine would have started.
     const bool moves = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
-    options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_counted_copy);
+    options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= link_collectives::longest_short_push);
     if (transport == Transport::ipc) {
       options.goodbye = [&store = store_, link = spec_.name, topic = name + "/gone", rank = spec_.rank,
                          ends = std::vector{spec_.from, spec_.to}](std::chrono::milliseconds time) {

@@ -111,20 +111,25 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
         if (from == rank_) continue;
         for (int place = 0; place < static_cast<int>(made->places().size()); ++place)
           other.landing.push_back(made->memory_of(place));
-        other.free = static_cast<int>(other.landing.size());
+        other.untold = static_cast<int>(other.landing.size());
         if (other.landing.empty()) other.copied = memory_.allocate(slice_bytes_);
         landing_bytes_ += other.landing.empty() ? other.copied.bytes() : other.landing.size() * slice_bytes_;
       }
     }
   }
+  // Before anybody leaves the meeting below: no first push waits for a place, or for a kernel to be loaded.
+  const StreamRef stream = links_.shared->release_stream();
+  CounterBatch counters;
+  for (Peer& p : peers_) counters.append(take_free_posts(p));
+  counters.enqueue(stream);
+  if (spec.group.device.is_cuda()) {
+    blocks_done_ = memory_.allocate(most_copies * sizeof(std::uint32_t));
+    stream.zero(blocks_done_.data(), blocks_done_.bytes());
+    load_combining_kernels();
+    load_copying_kernels();
+  }
+  stream.synchronize();
   agree_on_slices(spec, store);
-  if (!spec.group.device.is_cuda()) return;
-  blocks_done_ = memory_.allocate(most_copies * sizeof(std::uint32_t));
-  const Stream stream(spec.group.device);
-  stream.ref().zero(blocks_done_.data(), blocks_done_.bytes());
-  stream.ref().synchronize();
-  load_combining_kernels();
-  load_copying_kernels();
 }
 
 // Everybody pushes a piece to all before it takes theirs, so every link has to hold one.
@@ -202,68 +207,74 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
   std::vector<const std::byte*> parts(peers_.size(), own);
   if (alone_) return parts;
   const auto is_pushed = [&](int other) { return piece(other).bytes > 0 && !peer(other).to->places().empty(); };
-  const auto next_place = [](Peer& p) { return static_cast<int>(p.sent++ % link_collectives::places); };
   std::size_t longest = 0;
   for_each_other([&](int other) { longest = std::max(longest, is_pushed(other) ? piece(other).bytes : 0); });
   // All by one kernel, or each by a copy engine.
   const bool by_kernel = stream.device().is_cuda() && longest > 0 && longest <= longest_by_kernel_;
-  // At first all places are free, which others wait to hear. From then on nobody waits for one before this rank's next call but
-  // one, and what tells of it goes with what tells of the message.
-  CounterBatch counters, later;
+  CounterBatch counters;
   std::vector<CountedCopy> copies;
   for_each_other([&](int other) {
-    const Piece sent = piece(other);
-    Peer& p = peer(other);
-    const bool first = p.received == 0;
-    const CounterBatch free = freed(p);
-    if (!by_kernel || !is_pushed(other)) return (first ? counters : later).append(free);
-    copies.push_back(p.to->counted_copy(sent.data, sent.bytes, next_place(p)));
-    copies.back().freed = free.last();
-  });
-  for_each_other([&](int other) {
-    if (!by_kernel && is_pushed(other)) peer(other).to->await_place(counters);
+    if (!is_pushed(other)) return;
+    if (by_kernel)
+      copies.push_back(push(peer(other), piece(other)));
+    else
+      peer(other).to->await_place(counters);
   });
   counters.enqueue(stream);
   if (by_kernel) copy_between_counters(stream, copies, blocks_for(longest), static_cast<std::uint32_t*>(blocks_done_.data()));
   for_each_other([&](int other) {
     const Piece sent = piece(other);
     Peer& p = peer(other);
-    if (sent.bytes == 0) return;
-    if (p.to->places().empty()) return p.to->send(stream, bytes_at(sent.data, sent.bytes));
-    if (by_kernel) return;
-    stream.copy(p.to->memory_of(next_place(p)), sent.data, sent.bytes);
-    p.to->mark_sent(counters);
+    if (sent.bytes > 0 && p.to->places().empty()) {
+      p.to->send(stream, bytes_at(sent.data, sent.bytes));
+    } else if (sent.bytes > 0 && !by_kernel) {
+      stream.copy(p.to->memory_of(next_place(p)), sent.data, sent.bytes);
+      p.to->mark_sent(counters);
+    }
+    counters.append(take_free_posts(p));  // none where a kernel has told of them
   });
-  counters.append(later);
   for_each_arrival([&](int other) {
     const std::size_t bytes = arriving(other);
     if (bytes == 0) return;
     Peer& p = peer(other);
-    p.in_use = true;
+    const std::byte*& part = parts[static_cast<std::size_t>(other)];
     if (!p.landing.empty()) {
-      p.from->await_arrival(counters);
-      parts[static_cast<std::size_t>(other)] = p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
+      part = next_landing(p, counters);
       return;
     }
     counters.enqueue(stream);
-    parts[static_cast<std::size_t>(other)] = static_cast<std::byte*>(p.copied.data());
-    p.from->receive(stream, bytes_at(parts[static_cast<std::size_t>(other)], bytes));
+    part = static_cast<std::byte*>(p.copied.data());
+    p.from->receive(stream, bytes_at(part, bytes));
   });
   counters.enqueue(stream);
   return parts;
 }
 
+int LinkCommunicator::next_place(Peer& p) { return static_cast<int>(p.sent++ % link_collectives::places); }
+
+CountedCopy LinkCommunicator::push(Peer& p, const Piece& piece) {
+  CountedCopy copy = p.to->counted_copy(piece.data, piece.bytes, next_place(p));
+  copy.freed = take_free_posts(p).last();
+  return copy;
+}
+
+const std::byte* LinkCommunicator::next_landing(Peer& p, CounterBatch& counters) {
+  p.from->await_arrival(counters);
+  p.in_use = true;
+  return p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
+}
+
 // What arrived has been used. Its senders wait for this with their message after the next, so it is soon enough to tell them
-// with the next message to them, which costs nothing.
+// in the next call, which costs nothing.
 void LinkCommunicator::release() {
   for (Peer& p : peers_) {
-    if (std::exchange(p.in_use, false) && !p.landing.empty()) ++p.free;
+    if (std::exchange(p.in_use, false)) ++p.untold;
   }
 }
 
-CounterBatch LinkCommunicator::freed(Peer& p) {
+CounterBatch LinkCommunicator::take_free_posts(Peer& p) {
   CounterBatch counters;
-  for (; p.free > 0; --p.free) p.from->post(counters);
+  for (; p.untold > 0; --p.untold) p.from->post(counters);
   return counters;
 }
 
@@ -275,15 +286,10 @@ bool LinkCommunicator::reduce_at_once(StreamRef stream, View data, Reduction red
   std::vector<CountedPart> parts(peers_.size());
   for_each_other([&](int other) {
     Peer& p = peer(other);
-    CountedPart& part = parts[static_cast<std::size_t>(other)];
-    const CounterBatch free = freed(p);
-    part.pushed = p.to->counted_copy(data.data, data.bytes(), static_cast<int>(p.sent++ % link_collectives::places));
-    part.pushed.freed = free.last();
     CounterBatch arrival;
-    p.from->await_arrival(arrival);
-    part.arrival = arrival.last();
-    part.arrived = p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
-    p.in_use = true;
+    const CountedCopy pushed = push(p, {bytes_of(data), data.bytes()});
+    const std::byte* const arrived = next_landing(p, arrival);
+    parts[static_cast<std::size_t>(other)] = {pushed, arrival.last(), arrived};
   });
   combine_between_counters(stream, data, parts, reduction);
   release();

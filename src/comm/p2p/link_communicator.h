@@ -77,8 +77,8 @@ class LinkCommunicator final : public Communicator {
     std::vector<std::byte*> landing;  // by place
     Buffer copied;                    // where messages come by slots: the only landing place
     std::uint64_t sent = 0, received = 0;
-    int free = 0;         // places to be told of
-    bool in_use = false;  // what arrived last
+    int untold = 0;       // places that are free and of which the sender has not been told
+    bool in_use = false;  // the place of what arrived last
   };
   // In the order in which both ends make them and let go of them, all within one time.
   struct Links {
@@ -111,8 +111,14 @@ class LinkCommunicator final : public Communicator {
   template <typename PieceFor, typename BytesFrom>
   std::vector<const std::byte*> trade(StreamRef stream, PieceFor piece, BytesFrom arriving, const std::byte* own);
   void release();
-  // Tells the senders of places that have become free, of those that have a link with places.
-  CounterBatch freed(Peer& p);
+  // Of links with places. The place of the next message to this rank; that message as a kernel pushes it, which tells of places
+  // that have become free too.
+  static int next_place(Peer& p);
+  static CountedCopy push(Peer& p, const Piece& piece);
+  // Where the next message from this rank lands, once `counters` have waited for it.
+  static const std::byte* next_landing(Peer& p, CounterBatch& counters);
+  // Tells the other end of the places that have become free. It waits for them in its next call but one, not before.
+  static CounterBatch take_free_posts(Peer& p);
   // By one kernel, where every rank gets all that the others have. False: it cannot be.
   bool reduce_at_once(StreamRef stream, View data, Reduction reduction);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);

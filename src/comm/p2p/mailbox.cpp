@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -90,7 +91,7 @@ CountedCopy Mailbox::counted_copy(const void* data, std::size_t bytes, int place
 
 void Mailbox::pass_chunk(StreamRef stream, CounterValue awaited, std::span<const View> parts, std::size_t first,
                          std::size_t bytes, std::byte* slot, Direction direction, CounterValue counter) const {
-  const bool by_one_kernel = by_kernel_ && parts.size() == 1 && bytes <= longest_counted_copy;
+  const bool by_one_kernel = by_kernel_ && parts.size() == 1 && bytes <= link_collectives::longest_short_push;
   if (!by_one_kernel) await(stream, awaited.counter, awaited.value);
   std::size_t part_first = 0;  // parts lie end to end
   for (const View& part : parts) {

@@ -48,7 +48,7 @@ enum class End { sender, receiver };
 class Mailbox {
  public:
   // `release_stream`: of this end's device, for release_waits(); outlives the mailbox. `by_kernel`: this end copies with an SM
-  // kernel instead of the stream's copy, and short messages (longest_counted_copy) with one that waits.
+  // kernel instead of the stream's copy, and short messages (link_collectives::longest_short_push) with one that waits.
   Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel);
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;

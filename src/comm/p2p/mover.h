@@ -24,8 +24,8 @@ inline constexpr int most_copies = link_collectives::most_ranks;
 // Several copies at once by one kernel, each between counters: it sets `freed`, waits for `awaited` and sets `counter` at its
 // end, as wait_value and write_value of StreamRef do, where starting an operation for each counter and each copy takes longer
 // than the copy. While it waits it occupies a part of as many multiprocessors as it has thread blocks, as kernels of NCCL do.
-// Without an awaited counter it begins at once. At most most_copies. `blocks`: of each copy at most; more than one need
-// `arrivals`, most_copies counters on the device that are 0 before and after, of this stream alone.
+// Without an awaited counter it begins at once. At most most_copies. `blocks`: of each copy, fewer where there are many;
+// more than one need `blocks_done`, most_copies counters on the device that are 0 before and after, of this stream alone.
 struct CounterValue {
   std::uint32_t* counter = nullptr;
   std::uint32_t value = 0;
@@ -36,9 +36,8 @@ struct CountedCopy {
   CounterValue counter;
   CounterValue freed = {};
 };
-constexpr std::size_t longest_counted_copy = link_collectives::longest_short_push;  // by one block
 void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks = 1,
-                           std::uint32_t* arrivals = nullptr);
+                           std::uint32_t* blocks_done = nullptr);
 
 // Several copies within one device that do not overlap: on a GPU one kernel, as each would have to wait until other kernels
 // leave it an SM. At most most_copies; of any alignment, all at 16 bytes is fast.

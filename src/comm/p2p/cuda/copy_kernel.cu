@@ -13,7 +13,11 @@ namespace plait::comm::p2p {
 namespace {
 
 constexpr int threads = 512;
-constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is long
+constexpr int unroll = 4;                 // loads in flight per thread: an NVLink's latency is long
+constexpr std::size_t most_blocks = 264;  // of several copies: enough for an H200's memory, and others get their turn
+
+// Of each of several copies.
+std::size_t most_blocks_of(std::size_t copies) { return std::max<std::size_t>(1, most_blocks / copies); }
 
 // Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
 // No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
@@ -83,7 +87,8 @@ struct CountedCopies {
 // thread's fence, and that puts them before the counter.
 // No __restrict__: the compiler must not take what others write while a block waits for something that does not change.
 template <typename Word, int most>
-__global__ void __launch_bounds__(threads) copy_several_between_counters(CountedCopies<most> copies, std::uint32_t* arrivals) {
+__global__ void __launch_bounds__(threads)
+    copy_several_between_counters(CountedCopies<most> copies, std::uint32_t* blocks_done) {
   const CountedCopy& c = copies.list[blockIdx.y];
   if (threadIdx.x == 0) {
     if (c.freed.counter && blockIdx.x == 0) set(c.freed);
@@ -97,7 +102,7 @@ __global__ void __launch_bounds__(threads) copy_several_between_counters(Counted
   if (threadIdx.x > 0) return;
   __threadfence_system();
   if (gridDim.x > 1) {
-    if (atomicInc(&arrivals[blockIdx.y], gridDim.x - 1) + 1 < gridDim.x) return;  // the last one leaves 0
+    if (atomicInc(&blocks_done[blockIdx.y], gridDim.x - 1) + 1 < gridDim.x) return;  // the last one leaves 0
     __threadfence_system();
   }
   set(c.counter);
@@ -119,7 +124,6 @@ bool agree(const void* to, const void* from, std::size_t word) {
 
 template <typename Word>
 void launch_several(StreamRef stream, std::span<const Copy> copies) {
-  constexpr std::size_t most_blocks = 264;  // of all copies: enough for an H200's memory, and others get their turn
   Copies list{};
   unsigned count = 0;
   std::size_t largest = 0;
@@ -132,7 +136,7 @@ void launch_several(StreamRef stream, std::span<const Copy> copies) {
   }
   if (count == 0) return;
   const std::size_t useful = (largest / sizeof(Word) + threads - 1) / threads;
-  const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(useful, 1, std::max<std::size_t>(1, most_blocks / count)));
+  const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(useful, 1, most_blocks_of(count)));
   copy_several<Word><<<dim3(blocks, count), threads, 0, static_cast<cudaStream_t>(stream.native())>>>(list);
   check(cudaGetLastError());
 }
@@ -175,19 +179,21 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
   });
 }
 
-void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks, std::uint32_t* arrivals) {
+void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks, std::uint32_t* blocks_done) {
   require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
   require(copies.size() <= most_copies, "copy_between_counters: too many copies");
-  require(blocks == 1 || (blocks > 1 && arrivals), "copy_between_counters: several blocks need counters of their own");
+  require(blocks == 1 || (blocks > 1 && blocks_done), "copy_between_counters: several blocks need counters of their own");
   if (copies.empty()) return;
   for (const CountedCopy& copy : copies) require(copy.counter.counter, "copy_between_counters needs a counter");
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(copies.size()));
+  // Blocks that wait must not keep others from running.
+  const std::size_t of_each = std::min(static_cast<std::size_t>(blocks), most_blocks_of(copies.size()));
+  const dim3 grid(static_cast<unsigned>(of_each), static_cast<unsigned>(copies.size()));
   auto* const native = static_cast<cudaStream_t>(stream.native());
   const auto launch = [&]<int most>(std::integral_constant<int, most>) {
     CountedCopies<most> list{};
     std::ranges::copy(copies, list.list);
     with_word(copies, [&](auto word) {
-      copy_several_between_counters<decltype(word), most><<<grid, threads, 0, native>>>(list, arrivals);
+      copy_several_between_counters<decltype(word), most><<<grid, threads, 0, native>>>(list, blocks_done);
     });
   };
   if (copies.size() <= few_copies) {
