@@ -315,9 +315,12 @@ struct CommConfig {
         "mover", &CommConfig::mover,
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
-        "kernel only where it is at least 10 % faster. Kernels need GPUs. Exchanges by links (`comm.exchanges`) go by copy "
-        "engines or, with `sm_write`, by kernels; `auto`: by kernels where they are short and among three ranks or more; the "
-        "log says which. Reductions by links go by copy engines.");
+        "kernel only where it is at least 10 % faster. Kernels need GPUs. Exchanges by links (`comm.exchanges`), between GPUs "
+        "that reach each other's memory: up to 64 KiB to each other rank always go by a kernel of the sender, more by copy "
+        "engines or, with `sm_write`, by that kernel too; `auto`: by the kernel among three ranks and more where a rank "
+        "computes little between two exchanges, up to 34 GFLOP of half a block's products in a forward, with FP8 68; "
+        "`sm_read`: as `copy_engine`. The log says which. Reductions by links: up to 64 KiB by the kernel, more by copy "
+        "engines.");
     k.choice(
         "peer_access", &CommConfig::peer_access,
         "Whether GPUs reach each other's memory. `auto`: where the machine permits it. `off`: not even there, so that a run "
@@ -332,8 +335,9 @@ struct CommConfig {
     k.choice(
         "exchanges", &CommConfig::exchanges,
         "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
-        "one needs, as messages between stages travel (`comm.p2p`) and by copy engines, so that only adding up what arrived, "
-        "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
+        "one needs, as messages between stages travel (`comm.p2p`), short pushes by a kernel and long ones by copy engines "
+        "(`comm.mover`), beside which only adding up what arrived, or copying it to where it belongs, takes SMs from "
+        "compute; an error where some pair has no such link. `library`: "
         "collectives of `comm.backend`. `auto`: links among up to four ranks where all GPUs are of one host and every two of "
         "them joined by NVLink, `comm.p2p` is `auto` and `train.graph` is not `on`; else the library. Without effect while "
         "`parallel.tensor` is 1.");
