@@ -213,8 +213,9 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  require_few_for_links("comm.exchanges", choose_exchanges(config, layout.size(Axis::tensor)), Axis::tensor, layout);
-  require_few_for_links("comm.reductions", choose_reductions(config, layout.size(Axis::data)), Axis::data, layout);
+  require_few_for_links("comm.exchanges", choose_exchanges(config, layout.size(Axis::tensor), device_kind), Axis::tensor,
+                        layout);
+  require_few_for_links("comm.reductions", choose_reductions(config, layout.size(Axis::data), device_kind), Axis::data, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
@@ -271,8 +272,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .moment_type = job.moment_type,
-                .exchanges = choose_exchanges(config, layout.size(Axis::tensor)),
-                .reductions = choose_reductions(config, layout.size(Axis::data)),
+                .exchanges = choose_exchanges(config, layout.size(Axis::tensor), device_kind),
+                .reductions = choose_reductions(config, layout.size(Axis::data), device_kind),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -328,14 +329,22 @@ CollectiveChoice choose_way(const Config& config, const std::string& key, const 
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
 }
 
+// Kernels push to where messages arrive, which host memory between GPUs is not. (Single pairs may be slower, comm.p2p_pairs:
+// kernels push between the others.)
+bool kernels_push(const Config& config, DeviceKind device_kind) {
+  return device_kind == DeviceKind::cuda && config.comm.peer_access != PeerAccessUse::off &&
+         config.comm.p2p != Transport::host && config.comm.p2p != Transport::relay;
+}
+
 // Of exchanges. What is pushed and what is computed between two exchanges both grow with the tokens of a rank's rows.
-std::size_t longest_by_kernel(const Config& config, int ranks) {
+std::size_t longest_exchange_by_kernel(const Config& config, int ranks) {
   using namespace link_collectives;
   if (config.comm.mover == Mover::sm_write) return std::numeric_limits<std::size_t>::max();
   if (config.comm.mover || ranks < fewest_ranks_by_kernel) return longest_short_push;
   const model::ModelShape shape = model::resolve_shape(config.model, 1, config.data.sequence_length);
   const std::int64_t in_blocks = model::flop_terms(shape, config.data.sequence_length).block_parameters;
-  // Of half a block for each byte: 2 for each of its parameters and row, of which a rank has one part and pushes another.
+  // What a rank computes in half a block, P / 2 parameters, over what it pushes to each other rank: 2 P / 2 FLOPs for a row,
+  // and `hidden` numbers. A rank has the same part of both, one of as many as there are ranks.
   const double flops_per_byte = static_cast<double>(in_blocks) / static_cast<double>(shape.layers * shape.hidden) /
                                 static_cast<double>(size_of(DType::bf16));
   const double most_flops = most_flops_beside_kernel * (config.precision.matmul == MatmulType::fp8 ? 2 : 1);
@@ -344,16 +353,18 @@ std::size_t longest_by_kernel(const Config& config, int ranks) {
 
 }  // namespace
 
-CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks) {
+CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind) {
   CollectiveChoice choice = choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
-  choice.longest_by_kernel = longest_by_kernel(config, tensor_ranks);
+  if (kernels_push(config, device_kind)) choice.longest_by_kernel = longest_exchange_by_kernel(config, tensor_ranks);
   return choice;
 }
 
-CollectiveChoice choose_reductions(const Config& config, int data_ranks) {
+CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind) {
   if (!config.comm.reductions && config.parallel.zero == 0)
     return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
-  return choose_way(config, "comm.reductions", config.comm.reductions, data_ranks);
+  CollectiveChoice choice = choose_way(config, "comm.reductions", config.comm.reductions, data_ranks);
+  if (kernels_push(config, device_kind)) choice.longest_by_kernel = link_collectives::longest_short_push;
+  return choice;
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {
@@ -391,6 +402,10 @@ std::size_t RankPlan::landing_bytes(const Group& group) const {
   if (!goes_by_links(group)) return 0;
   const std::size_t others = members(group).size() - 1;
   return others * link_collectives::places * link_collectives::rounded_up(slice_bytes(group));
+}
+
+std::size_t RankPlan::longest_by_kernel(const Group& group) const {
+  return (group == groups::tensor ? exchanges : reductions).longest_by_kernel;
 }
 
 std::string RankPlan::graph_obstacle() const {

@@ -22,13 +22,13 @@ namespace plait::parallel {
 struct CollectiveChoice {
   CollectiveWay way = CollectiveWay::library;
   std::string reason = {};
-  std::size_t longest_by_kernel = link_collectives::longest_short_push;  // by links: of a push; longer ones by copy engines
+  std::size_t longest_by_kernel = 0;  // by links: bytes of a push to each other rank; longer ones by copy engines
 };
 // Of all tensor groups of a job: as asked for, else as comm.collectives_here says.
-CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks);
+CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind);
 // Of all groups of data-parallel replicas, for their gradients and weights: the same, but without ZeRO the library by itself.
 // On 4 x H200 a step of GPT-2 124M with it took 0.98 of the time by links, and 1.02 without (docs/performance.md).
-CollectiveChoice choose_reductions(const Config& config, int data_ranks);
+CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind);
 
 // Which passes are braided (comm.braid), and why, for the user.
 struct BraidChoice {
@@ -83,6 +83,7 @@ struct RankPlan {
   bool goes_by_links(const Group& group) const;
   std::size_t slice_bytes(const Group& group) const;
   std::size_t landing_bytes(const Group& group) const;  // 0 unless it goes by links
+  std::size_t longest_by_kernel(const Group& group) const;
   // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
   std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }

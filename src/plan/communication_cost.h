@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "core/link_collectives.h"
 #include "parallel/rank_plan.h"
 #include "plan/machine.h"
 #include "plan/simulation/work.h"
@@ -37,14 +36,11 @@ class CommunicationCosts {
   // A collective over a tensor of `bytes`, for the simulator, which knows the way. `latency_us`: of a round; measured curves
   // have it in them.
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
-  // The same where it goes by links (comm/p2p/link_communicator.h), without its kernels: each rank pushes to each other what
-  // that one needs. Up to `longest_by_kernel` bytes to each by a kernel.
-  static constexpr std::size_t short_push = link_collectives::longest_short_push;
-  Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0,
-              std::size_t longest_by_kernel = short_push) const;
-  Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us = 0,
-                           std::size_t longest_by_kernel = short_push) const;
-  // One reads all parts and writes their sum, others take what was gathered to where it belongs.
+  // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs, up to
+  // `longest_by_kernel` bytes to all by one kernel, more by copy engines; and, with kernels, what becomes of it there.
+  Work pushes(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
+  Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
+  // Those: one reads all parts and writes their sum, others take what was gathered to where it belongs.
   struct PushKernels {
     double seconds = 0;  // launches and all
     double device = 0;   // of that, what they take of the device

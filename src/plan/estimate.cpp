@@ -108,7 +108,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   if (has_formulas && chosen.train.global_batch % round == 0 && any_number) chosen.train.global_batch = c.pipeline * round;
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const auto passes_of = [&](bool beside_head) {
-    return pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_, c.tensor), beside_head);
+    return pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_, c.tensor, kind_), beside_head);
   };
   const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
   const bool balances = cuts_stages_ && c.pipeline > 1;

@@ -98,7 +98,7 @@ class PassPlanning {
 
   PassSeconds seconds(bool beside_head) const {
     return pass_seconds(site_.machine, outline_.sizes, tensor_ring(layout_, *site_.fabric),
-                        parallel::choose_exchanges(config_, layout_.size(Axis::tensor)), beside_head);
+                        parallel::choose_exchanges(config_, layout_.size(Axis::tensor), site_.kind), beside_head);
   }
 
   // Of exchanges, behind weight parts. The head's weight part follows at once in any case.

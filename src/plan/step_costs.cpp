@@ -55,7 +55,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   by_links_ = stages.front().goes_by_links(parallel::groups::tensor);
-  longest_by_kernel_ = stages.front().exchanges.longest_by_kernel;
+  longest_by_kernel_ = stages.front().longest_by_kernel(parallel::groups::tensor);
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -88,7 +88,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
 
 Work StepCosts::collective_of_group(const RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
                                     double bytes) const {
-  return plan.goes_by_links(group) ? communication_.pushes_with_kernels(kind, ranks, bytes)
+  return plan.goes_by_links(group) ? communication_.pushes_with_kernels(kind, ranks, bytes, 0, plan.longest_by_kernel(group))
                                    : communication_.collective(kind, ranks, bytes);
 }
 

@@ -88,7 +88,7 @@ class GroupsBuilder {
                   .host_interface = options_.host_interface},
         .members = members,
         .slice_bytes = plan_.slice_bytes(kind),
-        .longest_by_kernel = (exchanges ? plan_.exchanges : plan_.reductions).longest_by_kernel,
+        .longest_by_kernel = plan_.longest_by_kernel(kind),
         .transport = [this](int from, int to) { return transport_between(from, to); },
         .peer_access = options_.peer_access};
     spec.make_link = options_.make_link;

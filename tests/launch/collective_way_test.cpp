@@ -58,8 +58,8 @@ TEST(CollectiveWays, AreNotDecidedWhereTheConfigurationSaysWhatGoesByWhat) {
 // What follows from it, for groups of some size.
 TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
   Config config = tensor_2();
-  const auto exchanges = [&](int ranks) { return parallel::choose_exchanges(config, ranks).way; };
-  const auto reductions = [&](int ranks) { return parallel::choose_reductions(config, ranks).way; };
+  const auto exchanges = [&](int ranks) { return parallel::choose_exchanges(config, ranks, DeviceKind::cuda).way; };
+  const auto reductions = [&](int ranks) { return parallel::choose_reductions(config, ranks, DeviceKind::cuda).way; };
   using enum CollectiveWay;
   config.parallel.zero = 1;
   EXPECT_EQ(exchanges(2), library) << "nobody said what there is";
@@ -85,9 +85,11 @@ TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
 // Sizes of pushes in MB that were measured on four GPUs.
 TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
   Config config = tensor_2();
+  config.parallel.zero = 1;
   const auto by_kernel = [&](const char* preset, double megabytes, int ranks = 4) {
     config.model = model_of(preset);
-    return megabytes * 1e6 <= static_cast<double>(parallel::choose_exchanges(config, ranks).longest_by_kernel);
+    return megabytes * 1e6 <=
+           static_cast<double>(parallel::choose_exchanges(config, ranks, DeviceKind::cuda).longest_by_kernel);
   };
   EXPECT_TRUE(by_kernel("gpt2-124m", 3.1));
   EXPECT_TRUE(by_kernel("gpt2-774m", 2.6));
@@ -98,12 +100,37 @@ TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
   config.precision.matmul = MatmulType::fp8;
   EXPECT_TRUE(by_kernel("gpt-2.8b", 2.6));
   EXPECT_FALSE(by_kernel("gpt-2.8b", 5.2));
-  EXPECT_EQ(parallel::choose_reductions(config, 4).longest_by_kernel, link_collectives::longest_short_push);
+  EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
   config.comm.mover = Mover::copy_engine;
   EXPECT_FALSE(by_kernel("gpt2-124m", 0.1));
   config.comm.mover = Mover::sm_write;
   EXPECT_TRUE(by_kernel("gpt-2.8b", 100, 2));
-  EXPECT_EQ(parallel::choose_reductions(config, 4).longest_by_kernel, link_collectives::longest_short_push);
+  EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
+}
+
+TEST(CollectiveWays, KernelsPushBetweenGpusThatReachEachOthersMemoryOnly) {
+  Config config = tensor_2();
+  config.parallel.zero = 1;
+  using Both = std::pair<std::size_t, std::size_t>;
+  const auto longest = [&](DeviceKind kind) {
+    return Both{parallel::choose_exchanges(config, 3, kind).longest_by_kernel,
+                parallel::choose_reductions(config, 3, kind).longest_by_kernel};
+  };
+  const Both some = longest(DeviceKind::cuda), none{0, 0};
+  EXPECT_GT(some.first, link_collectives::longest_short_push);
+  EXPECT_EQ(some.second, link_collectives::longest_short_push);
+  EXPECT_EQ(longest(DeviceKind::host), none);
+  for (const Transport transport : {Transport::direct, Transport::vmm, Transport::ipc}) {
+    config.comm.p2p = transport;
+    EXPECT_EQ(longest(DeviceKind::cuda), some) << to_string(transport);
+  }
+  for (const Transport transport : {Transport::relay, Transport::host}) {
+    config.comm.p2p = transport;
+    EXPECT_EQ(longest(DeviceKind::cuda), none) << to_string(transport);
+  }
+  config.comm.p2p.reset();
+  config.comm.peer_access = PeerAccessUse::off;
+  EXPECT_EQ(longest(DeviceKind::cuda), none);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST(CommunicationCosts, KernelsPushSoonerAndSlowComputeDown) {
   const CommunicationCosts costs(machine);
   for (const int ranks : {3, 4}) {
     const double bytes = 1e6 * ranks;
-    const Work engines = costs.pushes(Collective::all_gather, ranks, bytes);
+    const Work engines = costs.pushes(Collective::all_gather, ranks, bytes, 0, 0);
     const Work kernel = costs.pushes(Collective::all_gather, ranks, bytes, 0, 1 << 20);
     EXPECT_LT(kernel.seconds, engines.seconds / 2);
     EXPECT_EQ(kernel.bytes, engines.bytes);

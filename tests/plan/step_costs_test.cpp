@@ -25,9 +25,9 @@ Config config(const std::string& layout, bool sequence_parallel = true) {
 int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
 
 struct CostsOfConfig {
-  explicit CostsOfConfig(const Config& c, const std::optional<Calibration>& calibration = {})
-      : stages(
-            parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
+  explicit CostsOfConfig(const Config& c, const std::optional<Calibration>& calibration = {},
+                         DeviceKind kind = DeviceKind::host)
+      : stages(parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), kind)),
         costs({.profile = topology::nominal_profile("cpu"), .calibration = calibration}, stages) {}
   std::vector<parallel::RankPlan> stages;
   StepCosts costs;
@@ -158,6 +158,28 @@ TEST(StepCosts, ReductionsByLinksMoveAsMuchInFewerRounds) {
                       same = library.costs.traffic().of(parallel::groups::world)[0];
     EXPECT_DOUBLE_EQ(scalars.rounds, same.rounds) << "which go by the library";
   }
+}
+
+// Gradients of norms, which tensor-parallel ranks sum as they exchange: by whom `comm.mover` says.
+TEST(StepCosts, SumsOfGradientsWithinTensorGroupsGoByTheMoverOfExchanges) {
+  Config c = config("data: 1, tensor: 4, pipeline: 1", true);
+  c.model.hidden = 8192, c.model.ffn = 8192, c.comm.bucket_mb = 1024, c.comm.exchanges = CollectiveWay::links;
+  const auto seconds = [&](Mover mover, DeviceKind kind) {
+    c.comm.mover = mover;
+    const CostsOfConfig costs(c, {}, kind);
+    const auto& instructions = costs.stages[0].train.instructions;
+    double sum = 0;
+    for (std::size_t n = 0; n < instructions.size(); ++n) {
+      const parallel::Instruction& i = instructions[n];
+      const topology::Way way = way_of(1);
+      if (i.kind == parallel::InstructionKind::reduce_gradients && i.group == parallel::groups::tensor)
+        sum += costs.costs.work(0, static_cast<int>(n), &way, nullptr).seconds;
+    }
+    return sum;
+  };
+  EXPECT_GT(seconds(Mover::sm_write, DeviceKind::cuda), 0);
+  EXPECT_LT(seconds(Mover::sm_write, DeviceKind::cuda), seconds(Mover::copy_engine, DeviceKind::cuda));
+  EXPECT_EQ(seconds(Mover::sm_write, DeviceKind::host), seconds(Mover::copy_engine, DeviceKind::host));
 }
 
 // What its own kernels take of the device, compute beside an exchange loses: as much over a fast way as over a slow one.
