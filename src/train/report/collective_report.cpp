@@ -35,6 +35,11 @@ std::string names_of(const Json& groups) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Links through host memory and by another GPU copy to and from slots; to all others a kernel can push.
+bool has_places(const Json& link) {
+  return link["transport"] != to_string(Transport::host) && link["transport"] != to_string(Transport::relay);
+}
+
 std::string table_of(const Json& links, int width) { return links.empty() ? "" : "\n" + link_table(links, width); }
 
 }  // namespace
@@ -44,8 +49,13 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
   if (report.is_null()) return report;
   if (plan.goes_by_links(parallel::groups::tensor) && plan.device_kind == DeviceKind::cuda) {
     const std::size_t bytes = plan.slice_bytes(parallel::groups::tensor);
-    const bool by_kernel = bytes <= plan.exchanges.longest_by_kernel;
-    report["mover"] = to_string(by_kernel ? Mover::sm_write : Mover::copy_engine);
+    Mover mover = Mover::copy_engine;
+    for (Json& link : report["links"]) {
+      if (bytes > plan.longest_by_kernel(parallel::groups::tensor) || !has_places(link)) continue;
+      mover = Mover::sm_write;
+      link["mover"] = to_string(mover);
+    }
+    report["mover"] = to_string(mover);
     report["push_bytes"] = bytes;
   }
   report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
