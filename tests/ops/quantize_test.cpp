@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -170,11 +171,24 @@ TEST_P(QuantizeTest, MakesGeluWhileItRounds) {
       EXPECT_EQ(device.get(out.transposed).values, device.get(expected.transposed).values);
     }
   }
-  Tensor broken = in;
-  broken.values.back() = std::nan("");
-  const View found = device.poisoned({scale_floats}, DType::f32);
-  find_scale(device.stream(), device.context(), device.put(broken, precision().compute), found, OperandOf::gelu);
-  EXPECT_EQ(device.get(found).values, (std::vector<double>{infinity, infinity, 0, 0}));
+  const auto scale_with = [&](const Tensor& x_with) {
+    const View found = device.poisoned({scale_floats}, DType::f32);
+    find_scale(device.stream(), device.context(), device.put(x_with, precision().compute), found, OperandOf::gelu);
+    return device.get(found).values;
+  };
+  for (const double value : {std::nan(""), infinity, -infinity}) {
+    Tensor broken = in;
+    broken.values.back() = value;
+    EXPECT_EQ(scale_with(broken), (std::vector<double>{infinity, infinity, 0, 0})) << value;
+  }
+  // Where nothing is positive, the largest is where gelu is least; and far below it is nothing at all.
+  for (const auto& [x_of_all, x_of_one, largest] :
+       {std::tuple(-0.0, -0.75, 0.170), {-3.0, -0.75, 0.170}, {-8.0, 0.01, 0.00504}, {-1e30, -40.0, 0.0}}) {
+    Tensor small = in;
+    std::ranges::fill(small.values, x_of_all);
+    small.values[small.values.size() / 3] = x_of_one;
+    EXPECT_NEAR(scale_with(small)[1], largest, 0.001) << x_of_all;
+  }
 }
 
 // Of more tensors than one kernel takes, of several shapes: the same bits as of each by itself.

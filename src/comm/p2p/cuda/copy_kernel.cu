@@ -83,9 +83,10 @@ struct CountedCopies {
   CountedCopy list[most];
 };
 
-// A row of blocks each, of which the last one to end sets the counter. The barrier puts a block's words before its first
-// thread's fence, and that puts them before the counter.
-// No __restrict__: the compiler must not take what others write while a block waits for something that does not change.
+// A row of blocks each, of which the last one to end sets the counter. Its words are on their way to everybody before that is:
+// every thread fences its own, all of them side by side. One fence behind the barrier instead waits for them all alone; with it
+// a step of 2.8B by tensor 4 took 1.3 % longer on H200. No __restrict__: the compiler must not take what others write while a
+// block waits for something that does not change.
 template <typename Word, int most>
 __global__ void __launch_bounds__(threads)
     copy_several_between_counters(CountedCopies<most> copies, std::uint32_t* blocks_done) {
@@ -98,9 +99,9 @@ __global__ void __launch_bounds__(threads)
   auto* const to = static_cast<std::byte*>(c.copy.to);
   const Split<Word> split(to, c.copy.bytes);
   copy_part<Word>(to, static_cast<const std::byte*>(c.copy.from), split.head, split.words, split.tail);
+  __threadfence_system();
   __syncthreads();
   if (threadIdx.x > 0) return;
-  __threadfence_system();
   if (gridDim.x > 1) {
     if (atomicInc(&blocks_done[blockIdx.y], gridDim.x - 1) + 1 < gridDim.x) return;  // the last one leaves 0
     __threadfence_system();

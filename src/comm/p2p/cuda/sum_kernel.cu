@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(threads) combine_counted_parts(T* data, Counte
     auto* const to = static_cast<T*>(parts.list[p].pushed.copy.to);
     for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) to[i] = data[i];
   }
-  __syncthreads();  // the block's words come before the fences, and these before the counters
+  __threadfence_system();
+  __syncthreads();
   if (is_other) {
-    __threadfence_system();
     set(parts.list[rank].pushed.counter);
     wait_for(parts.list[rank].arrival);
   }
