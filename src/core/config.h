@@ -627,6 +627,9 @@ std::vector<std::string> keys_left_to_planner(const Config& config);
 // The problems that reading these values from a file would report; empty if there are none.
 std::vector<ConfigProblem> problems_of(const Config& config);
 
+// Those of the rules that ask for launch.device alone, were it `device`.
+std::vector<ConfigProblem> problems_on(Config config, const std::string& device);
+
 // Names accepted by model.preset.
 std::vector<std::string> preset_names();
 

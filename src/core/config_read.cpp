@@ -191,25 +191,6 @@ bool is_number_for_auto(const YAML::Node& node, const Field& field, const Value&
   return field.automatic && is_automatic(field, value) && node.IsScalar() && node.Scalar() != "auto";
 }
 
-// Tells of every rule that `config` breaks, first those of single keys, then those of several. Keys that are `bad` already are
-// told of no more, and nothing is compared with them.
-void check(const Config& config, std::set<std::string> bad,
-           const std::function<void(const Field&, const std::string& why)>& report) {
-  for (const Field& field : fields()) {
-    if (bad.contains(field.path)) continue;
-    const std::string why = field.rule.broken(field.get(config));
-    if (why.empty()) continue;
-    bad.insert(field.path);
-    report(field, why);
-  }
-  for (const CrossRule& rule : cross_rules()) {
-    const bool judge = std::ranges::none_of(
-        rule.keys, [&](const std::string& key) { return bad.contains(key) || is_left_to_planner(*find_field(key), config); });
-    if (!judge) continue;
-    if (const std::string why = rule.broken(config); !why.empty()) report(*find_field(rule.keys.front()), why);
-  }
-}
-
 class Reader {
  public:
   Reader(std::string origin, const ModelDirectoryReader& read_directory)
@@ -571,22 +552,6 @@ Config Reader::finish() {
 
 }  // namespace
 }  // namespace config
-
-std::vector<std::string> keys_left_to_planner(const Config& config) {
-  std::vector<std::string> keys;
-  for (const config::Field& field : config::fields()) {
-    if (config::is_left_to_planner(field, config)) keys.push_back(field.path);
-  }
-  return keys;
-}
-
-std::vector<ConfigProblem> problems_of(const Config& config) {
-  std::vector<ConfigProblem> problems;
-  config::check(config, {}, [&](const config::Field& field, const std::string& why) {
-    problems.push_back({field.path, config::yaml_text(field.get(config), field.automatic), why, "", 0});
-  });
-  return problems;
-}
 
 Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides, const std::string& origin,
                     const ModelDirectoryReader& reader) {

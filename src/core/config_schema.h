@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -107,5 +108,10 @@ std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic)
 AxisValue axis_value(const std::string& scalar, bool quoted);
 bool is_automatic(const Field& field, const Value& value);
 bool is_left_to_planner(const Field& field, const Config& config);
+
+using Report = std::function<void(const Field&, const std::string& why)>;
+// Tells of every rule that `config` breaks, first those of single keys, then those of several. Keys that are `bad` already are
+// told of no more, and nothing is compared with them. With `of`, only of the rules that relate this key to others.
+void check(const Config& config, std::set<std::string> bad, const Report& report, const std::string& of = "");
 
 }  // namespace plait::config

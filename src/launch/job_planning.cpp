@@ -52,16 +52,25 @@ struct Place {
   std::string words;
 };
 
+// Those of this machine: all it has, if the plan is for GPUs that may be elsewhere.
+DeviceChoice devices_at_hand(Config config, bool elsewhere) {
+  if (elsewhere) config.launch.device = "auto";
+  return choose_devices(config);
+}
+
 class Planning {
  public:
-  Planning(const Config& config, const PlanningWish& wish) : config_(config), wish_(wish), devices_(choose_devices(config)) {
+  Planning(const Config& config, const PlanningWish& wish) : config_(config), wish_(wish) {
     topology_ = wish.topology.empty() ? config.placement.topology : wish.topology;
+    const bool asks_for_gpus = wish.gpus > 0 || !wish.device.empty() || config.launch.device == "cuda";
+    devices_ = devices_at_hand(config, !wish.runs_here && (asks_for_gpus || topology_ != "live"));
     from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
     // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
-    kind_ = wish.gpus > 0 || from_file_ || !wish.device.empty() ? DeviceKind::cuda : devices_.kind;
+    kind_ = asks_for_gpus || from_file_ ? DeviceKind::cuda : devices_.kind;
     if (!wish.device.empty() && topology::nominal_profile(wish.device).name == topology::nominal_profile("cpu").name)
       kind_ = DeviceKind::host;
     live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
+    check_device_rules(config, kind_, fmt::format("this plan is for {}", kind_ == DeviceKind::cuda ? "GPUs" : "CPUs"));
   }
 
   JobSite site(std::int64_t vocab) {
@@ -237,7 +246,7 @@ class Planning {
 
   const Config& config_;
   const PlanningWish& wish_;
-  const DeviceChoice devices_;
+  DeviceChoice devices_;
   std::string topology_;
   bool from_file_ = false, live_ = false;
   DeviceKind kind_ = DeviceKind::cuda;

@@ -20,6 +20,10 @@ struct DeviceChoice {
 // launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
 DeviceChoice choose_devices(const Config& config);
 
+// ConfigError about the configuration's rules for devices of this kind, where `auto` or a plan for another machine makes it
+// so, which `why` says: reading a configuration judges what launch.device says alone.
+void check_device_rules(const Config& config, DeviceKind kind, const std::string& why);
+
 // A process that an outside launcher has started beside others.
 struct OutsideRank {
   std::string launcher;  // "torchrun"

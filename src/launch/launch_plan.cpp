@@ -26,18 +26,6 @@ void check_layout(const Config& config, int ranks) {
   if (ranks % model_parallel != 0) refuse_ranks(ranks, "must be a multiple of " + product);
 }
 
-void check_backend(const Config& config, const DeviceChoice& devices) {
-  const std::optional<Backend> backend = config.comm.backend;
-  if (backend == Backend::nccl && devices.kind == DeviceKind::host) {
-    throw ConfigError(
-        {{"comm.backend", to_string(*backend), "works among GPUs only; this job runs on the CPU: " + devices.reason, "", 0}});
-  }
-  if (backend == Backend::gloo && devices.kind == DeviceKind::cuda) {
-    throw ConfigError(
-        {{"comm.backend", to_string(*backend), "works on the CPU only; use nccl or auto, or launch.device: cpu", "", 0}});
-  }
-}
-
 // By rank. Ranks on CPUs have no place of their own.
 std::vector<Device> placed(const Config& config, const DeviceChoice& devices, int ranks) {
   const std::vector<std::int64_t>& given = config.placement.devices;
@@ -106,6 +94,12 @@ DeviceChoice choose_devices(const Config& config) {
   return {DeviceKind::cuda, count, "launch.device auto takes GPUs where there are any"};
 }
 
+void check_device_rules(const Config& config, DeviceKind kind, const std::string& why) {
+  std::vector<ConfigProblem> problems = problems_on(config, kind == DeviceKind::cuda ? "cuda" : "cpu");
+  for (ConfigProblem& problem : problems) problem.rule += " (" + why + ")";
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
 int rank_count(const Config& config, const DeviceChoice& devices) {
   const ParallelConfig& parallel = config.parallel;
   const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
@@ -126,7 +120,7 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
   LaunchPlan plan;
   plan.mode = launch_mode(config);
   const DeviceChoice devices = choose_devices(config);
-  check_backend(config, devices);
+  check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
   if (plan.mode == LaunchMode::external) {
     plan.ranks = plan.this_rank->size;

@@ -252,6 +252,22 @@ TEST_F(PlanCommand, WhatTensorGroupsExchangeByIsShownWithItsReason) {
   EXPECT_TRUE(latest("c").is_null()) << "no tensor group";
 }
 
+TEST_F(PlanCommand, APlanForADeviceKeepsTheRulesForIt) {
+  const std::string narrow = " --set model.hidden=48", gloo = " --set comm.backend=gloo",
+                    fp8 = " --set precision.matmul=fp8 precision.compute=fp32";
+  EXPECT_EQ(plait("plan @/job.yaml" + narrow + " comm.backend=gloo").status, 0) << "on the CPUs of launch.device";
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200" + narrow),
+              AllOf(HasSubstr("model.head_dim=auto: the head width must be a multiple of 8 for bf16, not 12"),
+                    HasSubstr("this plan is for GPUs")));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2" + gloo), HasSubstr("comm.backend=gloo: must be auto or nccl"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200" + fp8), HasSubstr("need precision.compute=bf16"));
+  EXPECT_THAT(refused("plan @/job.yaml --device cpu --set launch.device=auto comm.mover=sm_write"),
+              AllOf(HasSubstr("comm.mover=sm_write: kernels need GPUs"), HasSubstr("this plan is for CPUs")));
+  // A job for GPUs is planned where there are none.
+  EXPECT_EQ(plait("plan @/job.yaml --device h200 --set launch.device=cuda").status, 0);
+  EXPECT_EQ(plait("plan @/job.yaml --set launch.device=cuda").status, 0);
+}
+
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));

@@ -101,6 +101,9 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
   config.comm.backend = Backend::nccl;
   EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
               AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
+  config.comm.backend = {};
+  config.comm.mover = Mover::sm_write;
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), HasSubstr("comm.mover=sm_write: kernels need GPUs"));
 }
 
 // External mode: the environment of each outside launcher.
