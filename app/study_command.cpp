@@ -123,6 +123,7 @@ int run(const StudyOptions& o) {
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
   const Config config = load_config(o.config, o.set, train::read_model_directory);
+  study::check_simulated_device(config);
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");  // before minutes have passed
   if (!o.slurm.empty()) {

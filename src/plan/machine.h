@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "model/activations.h"
 #include "plan/calibration.h"
 #include "topology/device_profile.h"
 
@@ -16,9 +17,10 @@ struct Machine {
   topology::DeviceProfile profile;
   std::optional<Calibration> calibration;  // of this model on this device
   double usable_bytes() const { return (1 - free_share) * profile.memory_bytes; }
-  // Of a step that computes in this type, or e4m3: with FP8 products; nothing where the machine was measured.
-  std::optional<topology::StepInterval> interval(DType dtype) const {
-    return calibration ? std::nullopt : std::optional(topology::step_interval(profile, dtype));
+  // Of a step of such segments; nothing where the machine was measured.
+  std::optional<topology::StepInterval> interval(const model::SegmentSizes& sizes) const {
+    if (calibration) return std::nullopt;
+    return topology::step_interval(profile, sizes.fp8 ? DType::e4m3 : sizes.compute);
   }
   // "nominal figures of H200", "measured on NVIDIA H200": for explanations.
   std::string origin() const {

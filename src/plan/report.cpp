@@ -151,11 +151,6 @@ Candidate candidate_from(const nlohmann::json& choice, const std::string& source
           .stages = list_of_numbers<double>(choice, "stages", source)};
 }
 
-std::optional<topology::StepInterval> interval_of(const PlannedJob& job, const Machine& machine) {
-  const model::SegmentSizes& sizes = job.stages.front().sizes;
-  return machine.interval(sizes.fp8 ? DType::e4m3 : sizes.compute);
-}
-
 }  // namespace
 
 std::string origin_of_passes(const Machine& machine) {
@@ -170,7 +165,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
                               ms(best.step_seconds), context.machine, context.topology));
-  if (const auto interval = interval_of(job, machine)) {
+  if (const auto interval = machine.interval(job.stages.front().sizes)) {
     const double step = ms(best.step_seconds);
     lines.push_back(fmt::format("not measured: {:.4g} to {:.4g} ms; `plait bench calibrate` tells more", interval->best * step,
                                 interval->worst * step));
@@ -234,7 +229,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
     for (std::size_t n = 0; n < per_stage; ++n) peaks.push_back(static_cast<std::int64_t>(bytes));
   }
   const Throughput speed = throughput_of(job, machine);
-  const auto interval = interval_of(job, machine);
+  const auto interval = machine.interval(job.stages.front().sizes);
   const double step = ms(best.step_seconds);
   Json json;
   json["predicted"] = {{"step_ms", ms(best.step_seconds)},

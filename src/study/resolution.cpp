@@ -113,6 +113,7 @@ Resolved Resolver::resolve(const Draft& draft) {
       resolved.config->launch.ranks = draft.ranks;
       if (here.kind == DeviceKind::cuda && !over_nodes) place(*resolved.config, job.best.placement);
       resolved.facts = facts_of(*resolved.config, job.stages);
+      resolved.interval = here.machine.interval(job.stages.front().sizes);
       resolved.prediction = prediction_of(job.best, here.machine);
       return resolved;
     }
@@ -121,6 +122,7 @@ Resolved Resolver::resolve(const Draft& draft) {
     plan::Placer placer(*here.fabric);
     const std::vector<parallel::RankPlan> stages = stage_plans(config, vocab, draft.ranks, site);
     resolved.facts = facts_of(config, stages);
+    resolved.interval = here.machine.interval(stages.front().sizes);
     resolved.config = config;
     const plan::Evaluation evaluation = evaluate_plans(config, stages, site, placer, here.placement);
     if (placed) place(*resolved.config, evaluation.placement);

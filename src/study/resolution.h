@@ -17,6 +17,7 @@ struct Resolved {
   std::optional<Config> config;  // nothing left open; GPUs are placed
   std::optional<PointFacts> facts;
   std::optional<Prediction> prediction;
+  std::optional<topology::StepInterval> interval;  // of that prediction, where it is from nominal figures
   bool fits = true;
   std::string problem;  // why it does not fit, or why nothing can run
 };

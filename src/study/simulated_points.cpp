@@ -10,6 +10,7 @@
 #include "study/quantiles.h"
 #include "study/records.h"
 #include "study/resolution.h"
+#include "topology/device_profile.h"
 
 namespace plait::study {
 namespace {
@@ -21,9 +22,8 @@ Resolver simulating_resolver(const Config& study, int gpus) {
   const SimulateConfig& simulate = study.study.simulate;
   launch::PlanningWish wish;
   if (simulate.device != "auto") wish.device = simulate.device;
-  const bool on_cpus = launch::choose_devices(study).kind == DeviceKind::host;
   // A number of GPUs makes the plan one for GPUs.
-  if (simulate.device != "auto" || !on_cpus) wish.gpus = gpus;
+  if (simulate.device != "auto" || launch::choose_devices(study).kind != DeviceKind::host) wish.gpus = gpus;
   wish.topology = "live";
   wish.network = assumed_network(simulate);
   return Resolver(wish);
@@ -31,20 +31,38 @@ Resolver simulating_resolver(const Config& study, int gpus) {
 
 }  // namespace
 
-std::optional<PredictionBand> prediction_band(const StudyData& measured) {
+void check_simulated_device(const Config& study) {
+  const std::string& device = study.study.simulate.device;
+  if (device != "auto") topology::nominal_profile(device, "study.simulate.device");
+}
+
+std::optional<PredictionBand> prediction_band(const StudyData& measured, const std::string& from) {
   std::vector<double> ratios;
   for (const Point& point : measured.points) {
     const auto rounds = measured.measured_rounds_of(point.index);
-    if (rounds.empty() || !point.prediction || point.prediction->step_ms <= 0) continue;
+    if (rounds.empty() || !point.prediction || point.prediction->from != from || point.prediction->step_ms <= 0) continue;
     ratios.push_back(median(round_medians(rounds)) / point.prediction->step_ms);
   }
   if (ratios.size() < least_for_band) return std::nullopt;
   return PredictionBand{sample_quantile(ratios, 0.05), sample_quantile(ratios, 0.95)};
 }
 
+namespace {
+
+// Of predictions from the same figures as this one: what the study measured of them, or else what is known of the figures.
+std::optional<PredictionBand> band_of(const Resolved& resolved, const StudyData* measured) {
+  if (!resolved.prediction) return std::nullopt;
+  if (measured != nullptr) {
+    if (const auto band = prediction_band(*measured, resolved.prediction->from)) return band;
+  }
+  if (!resolved.interval) return std::nullopt;
+  return PredictionBand{resolved.interval->best, resolved.interval->worst};
+}
+
+}  // namespace
+
 std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured, const Expression* only,
                                             const std::function<void(const SimulatedPoint&)>& notice) {
-  const auto band = measured != nullptr ? prediction_band(*measured) : std::nullopt;
   std::vector<SimulatedPoint> points;
   for (const std::int64_t gpus : study.study.simulate.gpus) {
     Resolver resolver = simulating_resolver(study, static_cast<int>(gpus));
@@ -63,8 +81,9 @@ std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData
         point.refused = resolved.problem;
         point.facts = resolved.facts;
         if (resolved.fits) point.prediction = resolved.prediction;
+        if (const auto band = band_of(resolved, measured); band && point.prediction)
+          point.least_ratio = band->least_ratio, point.most_ratio = band->most_ratio;
       }
-      if (band && point.prediction) point.least_ratio = band->least_ratio, point.most_ratio = band->most_ratio;
       points.push_back(std::move(point));
       if (notice) notice(points.back());
     }

@@ -47,7 +47,7 @@ struct SimulatedPoint {
   std::string refused;          // why there is nothing more: a rule, or memory; "" otherwise
   std::optional<PointFacts> facts;
   std::optional<Prediction> prediction;
-  // Measured / predicted on this machine lay in this range (5 to 95 % of the points); nothing where too little was measured.
+  // Measured / predicted of such predictions: simulate_points() says where it is from; nothing where too little was measured.
   std::optional<double> least_ratio, most_ratio;
 };
 

@@ -108,7 +108,7 @@ std::vector<std::string> nominal_profile_names() {
   return names;
 }
 
-DeviceProfile nominal_profile(std::string_view device) {
+DeviceProfile nominal_profile(std::string_view device, const std::string& key) {
   std::string_view name = device;
   for (const std::string_view before : {"NVIDIA", "TESLA", "GEFORCE"}) name = behind(name, before).value_or(name);
   // GH200 and H20 are no H200; so the name has to stand alone, or behind NVIDIA's own words.
@@ -120,8 +120,10 @@ DeviceProfile nominal_profile(std::string_view device) {
   if (behind(device, "CPU")) return core_profile();
   std::string names;
   for (const std::string& known : nominal_profile_names()) names += (names.empty() ? "" : ", ") + known;
-  throw ConfigError("no nominal profile of device '" + std::string(device) + "': known are " + names +
-                    ". Measure it with `plait bench calibrate`, or name the device that comes nearest with --device");
+  throw ConfigError({{key, std::string(device),
+                      "is no device of which nominal figures are known: known are " + names +
+                          "; name the one that comes nearest, or measure it with `plait bench calibrate`",
+                      "", 0}});
 }
 
 double matrix_flops(const DeviceProfile& profile, DType dtype) {

@@ -46,8 +46,8 @@ struct DeviceProfile {
 };
 
 // Nominal, by the name that the device gives itself (core/device.h device_name) or by a short one ("h200", "a100", "cpu"); case
-// does not matter. For an unknown name, ConfigError listing the known ones.
-DeviceProfile nominal_profile(std::string_view device);
+// does not matter. For an unknown name, which `key` has, ConfigError listing the known ones.
+DeviceProfile nominal_profile(std::string_view device, const std::string& key = "--device");
 std::vector<std::string> nominal_profile_names();
 
 // FLOP/s of large matrix products in this type: as programs reach it, and by the data sheet (0: there is none).

@@ -270,7 +270,8 @@ TEST_F(PlanCommand, APlanForADeviceKeepsTheRulesForIt) {
 
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
-  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"),
+              AllOf(HasSubstr("--device=abacus: "), HasSubstr("known are V100")));
   EXPECT_THAT(
       refused("plan @/job.yaml --gpus 2 --device v100"),
       AllOf(HasSubstr("precision.compute=auto"), HasSubstr("a V100 does not compute"), HasSubstr("precision.compute=fp32")));

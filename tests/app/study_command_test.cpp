@@ -26,6 +26,7 @@ namespace plait::app {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -280,6 +281,9 @@ TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
                                      "--set 'study.simulate={gpus: [8, 512], device: h200}' --set train.global_batch=1024");
   ASSERT_EQ(result["simulated"].size(), 4U);
   for (const auto& point : result["simulated"]) {
+    EXPECT_EQ(point["predicted"]["from"], "nominal figures of H200");
+    EXPECT_LT(point["least_ratio"].get<double>(), 1) << "the nominal figures', as nothing was measured on an H200";
+    EXPECT_GT(point["most_ratio"].get<double>(), 1);
     EXPECT_EQ(point["refused"], "");
     EXPECT_GT(point["predicted"]["step_ms"], 0);
   }
@@ -347,6 +351,9 @@ TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
   EXPECT_THAT(refused("study --resume " + folder.path()), HasSubstr("not a study's folder"));
   EXPECT_THAT(refused("study " + job() + " --only 'pipeline ='"), HasSubstr("--only"));
   EXPECT_THAT(refused("study " + job() + " --simulate"), HasSubstr("study.simulate.gpus"));
+  for (const char* how : {" --simulate", " --dry-run", ""})
+    EXPECT_THAT(refused("study " + job() + how + " --set 'study.simulate={gpus: [8], device: abacus}'"),
+                AllOf(HasSubstr("study.simulate.device=abacus: "), HasSubstr("known are V100")));
   EXPECT_THAT(refused("study --resume " + folder.path() + " --dry-run"), HasSubstr("--resume measures"));
   EXPECT_THAT(refused("study " + job() + " --only 'pipeline == 9'"), HasSubstr("holds for no point"));
   EXPECT_THAT(refused("study " + job() + " --only 'layout == auto'"), HasSubstr("'layout' is no key"));

@@ -349,7 +349,7 @@ TEST(MeasuredSteps, OfOtherDevicesAPredictionIsAnInterval) {
   }
   EXPECT_GT(step_interval(topology::nominal_profile("NVIDIA H100 PCIe"), DType::bf16).worst, 1.1) << "half the power";
   const Machine measured{.profile = topology::nominal_profile("a100"), .calibration = Calibration()};
-  EXPECT_EQ(measured.interval(DType::bf16), std::nullopt);
+  EXPECT_EQ(measured.interval({}), std::nullopt);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<const Row*> other_points(const Findings& f, const std::vector<const 
   return found;
 }
 
-// What could come of a simulated point: its speed, and the band that measured / predicted steps of this study justify.
+// What could come of a simulated point: its speed, and its band.
 std::optional<ChartValue> simulated_value(const Findings& f, const SimulatedPoint& point) {
   if (!point.facts || !point.prediction || !(point.prediction->step_ms > 0)) return std::nullopt;
   const double step = point.prediction->step_ms;
@@ -142,8 +142,9 @@ std::optional<Section> extrapolation_section(const Findings& f) {
   Section section{
       "extrapolation",
       "Beyond the machine (simulated)",
-      "Dashed: simulated, not measured. The band is what measured / predicted steps of this study span (5th to 95th "
-      "percentile) around the simulated value; without a band too few points were measured to justify one.",
+      "Dashed: simulated, not measured. The band around the simulated value is what measured / predicted steps of this study "
+      "span (5th to 95th percentile) where five were predicted from the same figures, else what the nominal figures of that "
+      "device are off by.",
       std::nullopt,
       {}};
   section.table.columns = {
