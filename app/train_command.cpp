@@ -32,13 +32,18 @@ struct TrainOptions {
   bool with_optimizer = false;
 };
 
-// What --init-from and --with-optimizer stand for, then --set.
+// What --init-from, --with-optimizer and --plan stand for, then --set.
 std::vector<std::string> overrides_of(const TrainOptions& options) {
   std::vector<std::string> overrides;
   if (!options.init_from.empty()) overrides.push_back("train.init_from.path=" + config::yaml_text(options.init_from, {}));
   // A run's own configuration says where that run came from, which is nothing to those that come from it.
-  if (options.with_optimizer || options.config.empty())
+  if (options.resume.empty() && (options.with_optimizer || options.config.empty()))
     overrides.push_back(fmt::format("train.init_from.optimizer={}", options.with_optimizer));
+  // What that run did is not what this one was told to do.
+  if (options.config.empty() && !options.plan.empty()) {
+    const std::vector<std::string> open = plan::left_to_a_plan();
+    overrides.insert(overrides.end(), open.begin(), open.end());
+  }
   overrides.insert(overrides.end(), options.set.begin(), options.set.end());
   return overrides;
 }
@@ -51,13 +56,12 @@ Config given_config(const TrainOptions& options) {
   if (!options.config.empty()) return load_config(options.config, overrides_of(options), train::read_model_directory);
   if (!options.init_from.empty()) return train::trained_config(options.init_from, overrides_of(options));
   if (options.resume.empty()) throw ConfigError("train: give a configuration file, --resume RUN_DIR or --init-from RUN_DIR");
-  return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), options.set);
+  return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), overrides_of(options));
 }
 
 Config config_of(const TrainOptions& options) {
   Config config = given_config(options);
-  if (!options.plan.empty())
-    config = plan::apply_choice(std::move(config), read_json_file(options.plan, most_plan_bytes), options.plan);
+  if (!options.plan.empty()) config = plan::apply_choice(config, read_json_file(options.plan, most_plan_bytes), options.plan);
   if (!options.resume.empty()) {
     const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options.resume), config);
     if (!changed.empty()) message_to_stderr(changed);

@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/format_bytes.h"
@@ -81,16 +83,61 @@ std::string rejected_text(const std::vector<Rejected>& rejected) {
   return text;
 }
 
+// Whether a plan depends on this key and does not decide it.
+bool is_of_job(std::string_view key, bool has_vocab) {
+  for (const std::string_view section : {"model.", "precision.", "comm."}) {
+    if (key.starts_with(section)) return key != "comm.timeout_s" && key != "comm.require";
+  }
+  static const std::set<std::string_view> of_vocab{"data.tokenizer", "data.sentencepiece.vocab", "data.sentencepiece.model",
+                                                   "data.huggingface.file"};
+  static const std::set<std::string_view> others{"data.sequence_length", "data.documents", "train.global_batch",
+                                                 "parallel.sequence_parallel"};
+  return others.contains(key) || (!has_vocab && of_vocab.contains(key));
+}
+
 // Keys of a choice that must be what they were when the plan was made.
 Json signature(const Config& c) {
-  Json json{{"model.layers", c.model.layers},
-            {"model.hidden", c.model.hidden},
-            {"model.heads", c.model.heads},
-            {"data.sequence_length", c.data.sequence_length},
-            {"train.global_batch", c.train.global_batch}};
-  // The choice says of a schedule from a file no more than that.
+  Json json = Json::object();
+  for (const ConfigValue& value : shared_values(c)) {
+    if (!is_of_job(value.path, c.model.vocab > 0)) continue;
+    Json typed = Json::parse(value.value, nullptr, false);
+    json[value.path] = typed.is_discarded() ? Json(value.value) : std::move(typed);
+  }
+  // The choice says of a schedule from a file, and of how ranks were placed, no more than that.
   if (c.parallel.schedule_file) json["parallel.schedule"] = fingerprint(*c.parallel.schedule_file);
+  if (c.placement.strategy == PlacementStrategy::order || c.placement.strategy == PlacementStrategy::worst)
+    json["placement.strategy"] = to_string(c.placement.strategy);
   return json;
+}
+
+void check_signature(const nlohmann::json& made_for, const Json& now, const std::string& source) {
+  std::string differences;
+  for (const auto& [key, value] : now.items()) {
+    const bool is_said = made_for.is_object() && made_for.contains(key);
+    if (is_said && made_for.at(key) == nlohmann::json(value)) continue;
+    differences += fmt::format("{}{} is ", differences.empty() ? "" : "; ", key);
+    if (key == "parallel.schedule") {
+      differences += "another file now";
+    } else {
+      differences += value.dump() + (is_said ? " now, and was " + made_for.at(key).dump() : ", of which it says nothing");
+    }
+  }
+  if (!differences.empty()) throw ConfigError(fmt::format("{}: was made for another job: {}; plan again", source, differences));
+}
+
+// What `config` says and does not leave to a plan stays.
+void check_kept(const Config& config, const Config& chosen, const std::string& source) {
+  const std::vector<ConfigValue> given = shared_values(config), planned = shared_values(chosen);
+  std::vector<ConfigProblem> problems;
+  for (std::size_t n = 0; n < given.size(); ++n) {
+    const auto& [path, value] = given[n];
+    if (value == planned[n].value || value == "auto" || value == "[]" || path == "placement.strategy") continue;
+    problems.push_back({path, value,
+                        fmt::format("is {} in {}; to run that plan set it to {}, or else plan again", planned[n].value, source,
+                                    value.starts_with('[') ? "[]" : "auto"),
+                        "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
@@ -268,6 +315,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   json["explanation"] = explanation_of(job, machine, context);
   for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
   json["choice"] = candidate_json(best.candidate);
+  json["choice"]["stages"] = job.config.parallel.stages;  // also those that were given
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
   if (const auto& passes = job.config.parallel.planned_passes) json["choice"]["passes"] = passes->text;
   json["choice"]["made_for"] = signature(job.config);
@@ -282,31 +330,35 @@ Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string
   return candidate_from(member(nlohmann::json(plan), "choice", source), source);
 }
 
-Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source) {
+Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source) {
   const nlohmann::json& choice = member(plan, "choice", source);
-  const nlohmann::json made_for = member(choice, "made_for", source), now = signature(config);
-  for (const auto& [key, value] : now.items()) {
-    if (!made_for.is_object() || !made_for.contains(key) || made_for.at(key) != value) {
-      const std::string now_is = key == "parallel.schedule" ? "another file" : value.dump();
-      throw ConfigError(source + ": was made for another job: " + key + " is " + now_is + " now; plan again");
-    }
-  }
+  check_signature(member(choice, "made_for", source), signature(config), source);
   const Candidate candidate = candidate_from(choice, source);
   if (candidate.schedule == ScheduleKind::file && !config.parallel.schedule_file) {
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
-  config = with(config, candidate);
+  Config chosen = with(config, candidate);
   if (candidate.schedule == ScheduleKind::planned && candidate.pipeline > 1)
-    config.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
-  config.placement.strategy = PlacementStrategy::given;
-  config.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
-  config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());
-  if (const auto problems = problems_of(config); !problems.empty()) {
+    chosen.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
+  chosen.placement.strategy = PlacementStrategy::given;
+  chosen.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
+  chosen.launch.ranks = static_cast<std::int64_t>(chosen.placement.devices.size());
+  check_kept(config, chosen, source);
+  if (const auto problems = problems_of(chosen); !problems.empty()) {
     throw ConfigError(source + ": " + problems.front().path + " = " + problems.front().value + ": " + problems.front().rule);
   }
-  if (const auto open = keys_left_to_planner(config); !open.empty())
+  if (const auto open = keys_left_to_planner(chosen); !open.empty())
     throw ConfigError(source + ": leaves " + open.front() + " open");
-  return config;
+  return chosen;
+}
+
+std::vector<std::string> left_to_a_plan() {
+  std::vector<std::string> overrides{"parallel.stages=[]", "placement.devices=[]"};
+  for (const char* key :
+       {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.virtual_stages",
+        "parallel.zero", "parallel.recompute", "train.micro_batch", "placement.strategy", "launch.ranks"})
+    overrides.push_back(std::string(key) + "=auto");
+  return overrides;
 }
 
 }  // namespace plait::plan

@@ -45,8 +45,11 @@ nlohmann::ordered_json unpredicted(const std::string& why);
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
 // The configuration that a plan.json chose, passes of a planned schedule included, on top of `config`, which must be what the
-// plan was made for: ConfigError naming `source` and the key if the document is not a plan, holds what no plan has, or was made
-// for another model or batch.
-Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source);
+// plan was made for: ConfigError naming `source` and the key if the document is not a plan, holds what no plan has, was made
+// for another model or batch, or chose otherwise than what `config` says and does not leave open.
+Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source);
+
+// What leaves to apply_choice() all that it decides: "parallel.tensor=auto".
+std::vector<std::string> left_to_a_plan();
 
 }  // namespace plait::plan

@@ -268,6 +268,36 @@ TEST_F(PlanCommand, APlanForADeviceKeepsTheRulesForIt) {
   EXPECT_EQ(plait("plan @/job.yaml --set launch.device=cuda").status, 0);
 }
 
+TEST_F(PlanCommand, APlanDoesNotReplaceWhatTheConfigurationSays) {
+  write("plan.json", plait("plan @/job.yaml --json --set parallel.pipeline=2").output);
+  EXPECT_EQ(plait("train @/job.yaml --plan @/plan.json").status, 0);
+  EXPECT_THAT(
+      refused("train @/job.yaml --plan @/plan.json --set parallel.pipeline=1 parallel.tensor=2"),
+      AllOf(HasSubstr("2 problems"), HasSubstr("parallel.pipeline=1: is 2 in "), HasSubstr("parallel.tensor=2: is 1 in "),
+            HasSubstr("plan.json; to run that plan set it to auto, or else plan again")));
+  EXPECT_THAT(refused("train @/job.yaml --plan @/plan.json --set 'parallel.stages=[1, 3]'"),
+              AllOf(HasSubstr("parallel.stages=[1, 3]: is ["), HasSubstr("set it to []")));
+  // What the planner cannot have known.
+  for (const char* key :
+       {"model.ffn=256", "model.vocab=128", "model.kv_heads=2", "precision.compute=fp64", "comm.overlap=false"}) {
+    const std::string name = std::string(key).substr(0, std::string(key).find('='));
+    EXPECT_THAT(
+        refused(std::string("train @/job.yaml --plan @/plan.json --set ") + key),
+        AllOf(HasSubstr("was made for another job: " + name + " is "), HasSubstr(" now, and was "), HasSubstr("; plan again")))
+        << key;
+  }
+}
+
+TEST_F(PlanCommand, ARunGoesOnWithAnotherPlan) {
+  ASSERT_EQ(plait("train @/job.yaml --set parallel.pipeline=2 checkpoint.final=true").status, 0);
+  write("plan.json", plait("plan @/job.yaml --json --set parallel.pipeline=1").output);
+  const Outcome other = plait("train --resume @/runs/r --plan @/plan.json --set train.steps=4");
+  EXPECT_EQ(other.status, 0) << other.errors;
+  EXPECT_EQ(written("plan.json")["choice"]["layout"]["pipeline"], 1);
+  EXPECT_THAT(refused("train --resume @/runs/r --plan @/plan.json --set train.steps=5 parallel.pipeline=2"),
+              HasSubstr("parallel.pipeline=2: is 1 in "));
+}
+
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"),

@@ -497,7 +497,8 @@ TEST_F(Document, ItsChoiceRuns) {
 TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_EQ(refused([](auto&) {}), nothing_thrown);
   EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.layers=12"})),
-              HasSubstr("was made for another job: model.layers is 12 now"));
+              HasSubstr("was made for another job: model.layers is 12 now, and was 6; model.kv_heads is \"auto\" now, and was "
+                        "2; plan again"));
   EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("'choice' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'gpus' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["gpus"] = "all"; }), HasSubstr("must be a list"));
