@@ -12,6 +12,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/whole_number.h"
@@ -66,33 +69,41 @@ constexpr std::array<OutsideLauncher, 4> outside_launchers = {{
      in_step_of_slurm},
 }};
 
-const OutsideLauncher* present_launcher() {
+// A launcher that has said this process's rank, or how many there are.
+struct Spoken {
+  const OutsideLauncher* launcher;
+  bool is_here;   // it speaks of this process, and not of the shell or script around it
+  bool is_whole;  // and says all of a place among several
+  bool is_alone;  // or that there are no others
+};
+
+// Who says more comes first: all of a place, then a rank, then how many there are.
+std::vector<Spoken> who_has_spoken() {
+  std::vector<Spoken> spoken;
   for (const OutsideLauncher& launcher : outside_launchers) {
+    const bool told_by_name = launcher.local_rank, is_here = launcher.is_here();  // the others are told by what they do not set
+    if ((!std::getenv(launcher.rank) && !std::getenv(launcher.size)) || !(told_by_name || is_here)) continue;
     const int rank = number_in(launcher.rank), size = number_in(launcher.size);
-    const bool complete = !launcher.local_rank || number_in(launcher.local_rank) >= 0;
-    if (size > 1 && rank >= 0 && rank < size && complete && launcher.is_here()) return &launcher;
+    const bool has_local = !launcher.local_rank || number_in(launcher.local_rank) >= 0;
+    spoken.push_back({.launcher = &launcher,
+                      .is_here = is_here,
+                      .is_whole = is_here && size > 1 && rank >= 0 && rank < size && has_local,
+                      .is_alone = size == 1 && rank <= 0});
   }
-  return nullptr;
+  std::ranges::stable_sort(spoken, std::greater<>(),
+                           [](const Spoken& s) { return std::pair(s.is_whole, std::getenv(s.launcher->rank) != nullptr); });
+  return spoken;
 }
 
-// Whether some launcher has said that there are others, in words that may be incomplete.
-bool is_told_of_others() {
-  return std::ranges::any_of(outside_launchers, [](const OutsideLauncher& launcher) {
-    const bool is_alone = number_in(launcher.size) == 1 && number_in(launcher.rank) <= 0;
-    return (std::getenv(launcher.rank) || std::getenv(launcher.size)) && !is_alone && launcher.is_here();
-  });
+// One that has started this process beside others.
+const OutsideLauncher* present_launcher() {
+  const std::vector<Spoken> spoken = who_has_spoken();
+  return !spoken.empty() && spoken.front().is_whole ? spoken.front().launcher : nullptr;
 }
 
-// Whose variables launch.mode external reads: without a launcher of several processes, any that has said a rank, or else how
-// many there are.
+// Whose variables launch.mode external reads.
 const OutsideLauncher& launcher_of_ranks() {
-  if (const OutsideLauncher* present = present_launcher()) return *present;
-  for (const auto said : {&OutsideLauncher::rank, &OutsideLauncher::size}) {
-    for (const OutsideLauncher& launcher : outside_launchers) {
-      const bool told_by_name = launcher.local_rank;  // the others are told by what they do not set
-      if (std::getenv(launcher.*said) && (told_by_name || launcher.is_here())) return launcher;
-    }
-  }
+  if (const std::vector<Spoken> spoken = who_has_spoken(); !spoken.empty()) return *spoken.front().launcher;
   std::string expected;
   for (const OutsideLauncher& launcher : outside_launchers)
     expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
@@ -195,8 +206,11 @@ std::optional<OutsideRank> started_from_outside() {
 
 LaunchMode launch_mode(const Config& config) {
   if (config.launch.mode) return *config.launch.mode;
-  const bool must_be_told = !config.launch.rendezvous.empty() && is_told_of_others();
-  return present_launcher() || must_be_told ? LaunchMode::external : LaunchMode::threads;
+  // Ranks that are to meet have others, said in whole or in part.
+  const bool is_told = std::ranges::any_of(who_has_spoken(), [&](const Spoken& s) {
+    return s.is_whole || (!config.launch.rendezvous.empty() && s.is_here && !s.is_alone);
+  });
+  return is_told ? LaunchMode::external : LaunchMode::threads;
 }
 
 std::optional<RankContext> place_from_environment(const Config& config) {
