@@ -165,7 +165,9 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
   try {
     checksums = meeting.hear_all("checksum", own_checksum);
   } catch (const CommError& error) {
-    const std::string why = fmt::format("not all {} ranks of the job have come: {}", rank.size, error.what());
+    const std::string absent = fmt::format("not all {} ranks of the job have come", rank.size);
+    std::string why = error.what();
+    if (why.find(absent) == std::string::npos) why = absent + ": " + why;  // or another rank that gave up has said so
     rank.rendezvous->abort(why);
     throw CommError(why);
   }

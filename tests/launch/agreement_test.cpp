@@ -28,8 +28,8 @@ std::string value_of(const std::vector<Fact>& facts, const std::string& name) {
 
 class LaunchAgreement : public testing::Test {
  protected:
-  // What agree() throws on each rank; "" where it returns.
-  std::vector<std::string> outcomes(const std::vector<std::vector<Fact>>& facts) {
+  // What agree() throws on each rank; "" where it returns. `absent` ranks do not come, and rank 1 waits less long than others.
+  std::vector<std::string> outcomes(const std::vector<std::vector<Fact>>& facts, int absent = 0) {
     const auto store = comm::make_directory_rendezvous(directory_.path() + "/job" + std::to_string(jobs_++));
     std::vector<std::string> errors(facts.size());
     {
@@ -38,11 +38,11 @@ class LaunchAgreement : public testing::Test {
         ranks.emplace_back([&, r] {
           RankContext rank;
           rank.rank = static_cast<int>(r);
-          rank.size = static_cast<int>(facts.size());
+          rank.size = static_cast<int>(facts.size()) + absent;
           rank.rendezvous = store;
           try {
-            agree(rank, facts[r], milliseconds(20'000), "/shared");
-          } catch (const ConfigError& error) {
+            agree(rank, facts[r], milliseconds(absent > 0 && r == 1 ? 100 : 20'000), "/shared");
+          } catch (const Error& error) {
             errors[r] = error.what();
           }
         });
@@ -58,6 +58,16 @@ class LaunchAgreement : public testing::Test {
 TEST_F(LaunchAgreement, RanksThatWereStartedAlikeGoOn) {
   const std::vector<Fact> facts = {{"train.steps", "10"}, {"data.train a", "3 bytes"}};
   EXPECT_THAT(outcomes({facts, facts, facts}), testing::Each(""));
+}
+
+TEST_F(LaunchAgreement, WhoWaitsForAnAbsentRankSaysSoOnce) {
+  const std::vector<Fact> facts = {{"train.steps", "10"}};
+  for (const std::string& error : outcomes({facts, facts}, 1)) {
+    const std::size_t said = error.find("not all 3 ranks of the job have come: ");
+    ASSERT_NE(said, std::string::npos) << error;
+    EXPECT_EQ(error.find("not all", said + 1), std::string::npos) << error;
+    EXPECT_THAT(error, HasSubstr("rank 2 did not start"));
+  }
 }
 
 TEST_F(LaunchAgreement, EveryRankNamesKeyRanksAndBothValues) {
