@@ -18,13 +18,13 @@ namespace plait::train {
 namespace {
 
 // Before anything is made: what cannot be there is the configuration's fault, not the allocator's.
-parallel::RankPlan fitting(parallel::RankPlan plan, Device device) {
-  const auto needed = static_cast<double>(plan.memory.total_bytes()), there = static_cast<double>(memory_size(device));
+parallel::RankPlan fitting(parallel::RankPlan plan, Device device, double there) {
+  const auto needed = static_cast<double>(plan.memory.total_bytes());
   if (needed <= there) return plan;
   throw ConfigError(
       {{"model", "",
         fmt::format("would run out of memory: with train.micro_batch={} sequences of data.sequence_length={} it takes {} on a "
-                    "rank, but {} has {}: make them smaller, or share the model among more ranks (parallel.*)",
+                    "rank, but {} has {} for it: make them smaller, or share the model among more ranks (parallel.*)",
                     plan.sizes.micro_batch.batch * (plan.schedule.halves ? 2 : 1), plan.sizes.micro_batch.sequence,
                     format_bytes(needed), to_string(device), format_bytes(there)),
         "", 0}});
@@ -34,6 +34,13 @@ constexpr const char* memory_remedy =
     "Less is needed with a smaller train.micro_batch or data.sequence_length, parallel.recompute: full, parallel.zero: 1 or 2, "
     "or more ranks; `plait plan` shows what it is for";
 
+// What there is for this rank, whatever launch.memory_gib says: ranks that are CPUs of one host share its memory.
+double part_of_device(Config config, const launch::RankContext& rank) {
+  config.launch.memory_gib = 0;
+  const double part = launch::memory_of_rank(config, rank.device.kind, rank.size);
+  return part > 0 ? part : static_cast<double>(memory_size(rank.device));
+}
+
 std::size_t memory_limit(const Config& config, const launch::RankContext& rank) {
   const double bytes = launch::memory_of_rank(config, rank.device.kind, rank.size);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : DeviceMemory::no_limit;
@@ -42,11 +49,12 @@ std::size_t memory_limit(const Config& config, const launch::RankContext& rank) 
 }  // namespace
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config, rank)) {}
+    : Session(fitting(training_plan(config, vocab, rank), rank.device, part_of_device(config, rank)),
+              group_options(config, rank.device), rank, memory_limit(config, rank)) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank, std::size_t memory_limit)
     : life_(rank.life), memory_(rank.device, memory_limit) {
-  plan = fitting(std::move(plan), rank.device);
+  plan = fitting(std::move(plan), rank.device, static_cast<double>(memory_size(rank.device)));
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   for (const auto& [group, links] : groups.by_links) links_within_[group] = links->reports();

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "checkpoint/manifest.h"
+#include "core/device.h"
 #include "core/file.h"
+#include "core/format_bytes.h"
 #include "core/temporary_directory.h"
 #include "run_plait.h"
 
@@ -65,6 +68,14 @@ TEST_F(Limits, HugeNumbersAreRefusedBeforeAnythingIsMadeOfThem) {
 TEST_F(Limits, AModelLargerThanTheMachineIsRefusedByEachRank) {
   EXPECT_THAT(refused("train " + path("job.yaml") + " --set model.hidden=131072"),
               AllOf(HasSubstr("model: would run out of memory: with train.micro_batch=1"), HasSubstr("on a rank, but host:")));
+}
+
+// As large as two thirds of the host's memory: 16 bytes of each of 12 * hidden^2 parameters a block.
+TEST_F(Limits, RanksOfOneHostShareItsMemory) {
+  const auto there = static_cast<double>(memory_size({DeviceKind::host, 0}));
+  const auto hidden = 8 * std::llround(std::sqrt(there * 2 / 3 / (16 * 12 * 2)) / 8);
+  EXPECT_THAT(refused("train " + path("job.yaml") + " --set model.hidden=" + std::to_string(hidden)),
+              AllOf(HasSubstr("would run out of memory"), HasSubstr("has " + format_bytes(there / 2) + " for it")));
 }
 #endif
 
