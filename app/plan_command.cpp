@@ -85,8 +85,8 @@ void add_row(TextTable& table, const std::string& ranks, const std::string& devi
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-  table.add({ranks, device, fmt::format("{}", c[Axis::pipeline]), fmt::format("{}", c[Axis::data]),
-             fmt::format("{}", c[Axis::tensor]), segments_text(p), format_count(static_cast<double>(parameters)),
+  table.add({ranks, device, fmt::format("{} {} {}", c[Axis::pipeline], c[Axis::data], c[Axis::tensor]), segments_text(p),
+             format_count(static_cast<double>(parameters)),
              fmt::format("{}", parallel::peak_in_flight(p.schedule, c[Axis::pipeline])), bytes(p.memory.total_bytes()),
              bytes(activations)});
 }
@@ -107,9 +107,7 @@ void print(const Plan& plan) {
   fmt::print("{}", folded(head, width, 4));
   TextTable table({{layout.ranks() > most_rows ? "ranks" : "rank"},
                    {"device", Align::left},
-                   {"pipeline"},
-                   {"data"},
-                   {"tensor"},
+                   {"pipeline data tensor"},
                    {"segments", Align::left},
                    {"parameters"},
                    {"in flight"},

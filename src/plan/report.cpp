@@ -214,7 +214,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
                               ms(best.step_seconds), context.machine, context.topology));
   if (const auto interval = machine.interval(job.stages.front().sizes)) {
     const double step = ms(best.step_seconds);
-    lines.push_back(fmt::format("not measured: {:.4g} to {:.4g} ms; `plait bench calibrate` tells more", interval->best * step,
+    lines.push_back(fmt::format("not measured: {:.1f} to {:.1f} ms; `plait bench calibrate` tells more", interval->best * step,
                                 interval->worst * step));
     lines.push_back(fmt::format("from {}", interval->basis));
   }
