@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "core/config.h"
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/format_bytes.h"
@@ -178,7 +179,7 @@ void add_plan_command(CLI::App& app, int& status) {
   command->add_option("CONFIG", o->config, "Configuration (YAML)");
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")
-      ->check(whole_number(o->wish.gpus, 1));
+      ->check(whole_number_in(1, limits::ranks.most));
   command->add_option("--topology", o->wish.topology,
                       "live, or a file that `plait topo --from` reads (default: the configuration's placement.topology)");
   command->add_option("--device", o->wish.device,

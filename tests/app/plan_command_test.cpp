@@ -299,6 +299,7 @@ TEST_F(PlanCommand, ARunGoesOnWithAnotherPlan) {
 }
 
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 65537"), HasSubstr("--gpus: must be a whole number from 1 to 65536, not 65537"));
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"),
               AllOf(HasSubstr("--device=abacus: "), HasSubstr("known are V100")));

@@ -139,7 +139,7 @@ TEST_F(Usage, WholeNumbersAreHeldAgainstTheirRange) {
   EXPECT_THAT(refused("sample x --prompt a --seed -1"),
               HasSubstr("--seed: must be a whole number from 0 to 18446744073709551615, not -1"));
   EXPECT_THAT(refused("plan x.yaml --gpus 2147483648"),
-              HasSubstr("--gpus: must be a whole number from 1 to 2147483647, not 2147483648"));
+              HasSubstr("--gpus: must be a whole number from 1 to 65536, not 2147483648"));
   EXPECT_THAT(refused("sample x --prompt a --seed 18446744073709551615"), Not(HasSubstr("--seed")));
   EXPECT_THAT(refused("topo --replicate 99999999999"), HasSubstr("--replicate: must be a whole number from 1 to "));
 }
