@@ -31,7 +31,7 @@ struct StepOptions {
 };
 
 Config configuration(const StepOptions& o) {
-  if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either --config FILE or --model PRESET");
+  if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either a configuration file or --model PRESET");
   if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
   return parse_config(fmt::format("run: {{name: bench}}\n"
@@ -98,7 +98,7 @@ void print(const nlohmann::ordered_json& r) {
 void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv) {
   CLI::App* step = bench.add_subcommand("step", "Time the training step of a model or configuration");
   auto o = std::make_shared<StepOptions>();
-  step->add_option("--config", o->config, "Configuration (YAML)");
+  step->add_option("CONFIG,--config", o->config, "Configuration (YAML)");
   CLI::Option* const model = step->add_option("--model", o->model, "Model preset, on random tokens");
   step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")
       ->capture_default_str()

@@ -31,7 +31,7 @@ class BenchBounds : public testing::Test {
   }
   void TearDown() override { fs::remove_all(directory_); }
   Outcome bench(const std::string& arguments) {
-    return run_plait(directory_, "bench step --config " + (directory_ / "bench.yaml").string() +
+    return run_plait(directory_, "bench step " + (directory_ / "bench.yaml").string() +
                                      " --warmup 2 --steps 3 --set parallel.pipeline=2 --set parallel.data=1 " + arguments);
   }
   fs::path directory_;
