@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/error.h"
 #include "core/index.h"
@@ -9,6 +10,8 @@
 
 namespace plait::topology {
 namespace {
+
+constexpr const char* hosts_key = "--replicate";
 
 [[noreturn]] void reject(const std::string& place, const std::string& value, const std::string& rule) {
   throw ConfigError(std::vector<ConfigProblem>{{place, value, rule, "", 0}});
@@ -22,14 +25,22 @@ int above(const Graph& graph, int device) {
   return -1;
 }
 
-void check_host(const Graph& host) {
+void check_host(const Graph& host, const std::string& times) {
+  if (gpus_of(host).empty())
+    reject(hosts_key, times,
+           "makes copies of a host with GPUs, and this topology has none; name a file of one that has (--from)");
   const std::vector<std::string> problems = problems_of(host);
   if (!problems.empty()) reject("topology", "", problems.front());
-  const int number = host.nodes[at(gpus_of(host).front())].host;
+  std::set<int> hosts;
+  bool has_network = false;
   for (const Node& node : host.nodes) {
-    if (node.kind == NodeKind::network) reject("topology", node.name, "has a network already; take the topology of one host");
-    if (node.host != number) reject("topology", node.name, "must belong to the same host as the other nodes");
+    has_network |= node.kind == NodeKind::network;
+    if (node.kind != NodeKind::network) hosts.insert(node.host);
   }
+  if (hosts.size() == 1 && !has_network) return;
+  reject(hosts_key, times,
+         "makes copies of one host, and this topology is already of " + std::to_string(hosts.size()) +
+             (hosts.size() == 1 ? " host and its network" : " hosts") + "; name a file of one of them (--from)");
 }
 
 // A NIC beside every GPU.
@@ -140,10 +151,10 @@ NetworkShape network_shape_from(std::string_view name, std::string_view option) 
 }
 
 Graph replicate(const Graph& original, const ReplicateRequest& request) {
-  if (request.hosts < 1) reject("hosts", std::to_string(request.hosts), "must be at least 1");
+  if (request.hosts < 1) reject(hosts_key, std::to_string(request.hosts), "must be at least 1");
   if (!std::isfinite(request.nic_gb_per_s) || request.nic_gb_per_s < 0 || request.nic_gb_per_s > max_gb_per_s)
     reject("network bandwidth", std::to_string(request.nic_gb_per_s), "must be a number of GB/s, at most 1000000");
-  check_host(original);
+  check_host(original, std::to_string(request.hosts));
   if (request.hosts == 1) return original;
   Graph host = original;
   std::vector<int> nics = network_nics(host);
@@ -165,7 +176,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
   const auto hosts = static_cast<std::size_t>(request.hosts);
   if (hosts * host.nodes.size() + nics.size() + 1 > at(max_nodes) ||
       hosts * (host.edges.size() + nics.size()) > at(max_edges)) {
-    reject("hosts", std::to_string(request.hosts),
+    reject(hosts_key, std::to_string(request.hosts),
            "make more nodes or edges than a topology may have (" + std::to_string(max_nodes) + ", " +
                std::to_string(max_edges) + "); the host has " + std::to_string(host.nodes.size()) + " nodes");
   }

@@ -103,7 +103,8 @@ TEST_F(TopoCommand, WrongUseIsRefusedWithStatusTwo) {
       {"--network flat", "requires --replicate"},
       {"--replicate 0 --from " + fixture("nvswitch8.xml"), "--replicate"},
       {"--replicate 2 --network ring --from " + fixture("nvswitch8.xml"), "ring"},
-      {"--replicate 2 --from " + fixture("rails_2x4.json"), "must belong to the same host"},
+      {"--replicate 2 --from " + fixture("rails_2x4.json"),
+       "--replicate=2: makes copies of one host, and this topology is already of 2 hosts"},
       {"--replicate 2 --from " + fixture("bridge_pairs.xml"), "--network-gb-per-s"},
   };
   for (const auto& [arguments, message] : cases) {

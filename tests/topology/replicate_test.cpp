@@ -126,11 +126,14 @@ TEST(TopologyReplicate, WhatWasMeasuredHoldsInEveryHost) {
 }
 
 TEST(TopologyReplicate, WhatIsNoHostIsRefused) {
-  EXPECT_THAT(refusal(host("rails_2x4.json"), {.hosts = 2}), HasSubstr("must belong to the same host"));
+  EXPECT_THAT(refusal(host("rails_2x4.json"), {.hosts = 2}),
+              HasSubstr("--replicate=2: makes copies of one host, and this topology is already of 2 hosts; name a file of one "
+                        "of them (--from)"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 0}), HasSubstr("at least 1"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 1 << 20}), HasSubstr("more nodes or edges"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 2, .nic_gb_per_s = -1}), HasSubstr("GB/s"));
-  EXPECT_THAT(refusal({}, {.hosts = 2}), HasSubstr("no GPU"));
+  EXPECT_THAT(refusal({}, {.hosts = 2}),
+              HasSubstr("--replicate=2: makes copies of a host with GPUs, and this topology has none"));
   Graph taken = host("nvswitch8.xml");
   taken.nodes[0].name = "spine";
   EXPECT_THAT(refusal(taken, {.hosts = 2}), HasSubstr("two nodes are named 'spine'"));
