@@ -31,7 +31,9 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
     }
     const runtime::StepResult result = runner.synchronize_step();
     if (result.loss_tokens == 0) throw Error(fmt::format("no target of step {} counts: nothing can be compared", step));
-    if (result.halted) throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it", step));
+    if (result.halted)
+      throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it{}", step,
+                              step > 1 ? ": a smaller verify.lr makes smaller steps before it" : ""));
     recorder.count_update(step);
     if (all || step == 1) recorder.add_gradients();
     if (all || step == steps) recorder.add_parameters();

@@ -129,6 +129,10 @@ void VerifyTable::summarize(const VerifyReport& report) {
     line_->print(std::ranges::any_of(report.models, by_rounding)
                      ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
                      : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
+    // Bounds grow in proportion to steps, and errors faster once these are large.
+    if (!all.passed() && all.of(ErrorKind::gradient).of_bound <= 1)
+      line_->print(
+          "FAILED may be no fault here: the first gradients agree, and after steps so large errors grow faster than bounds");
   }
   const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
   std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)

@@ -84,6 +84,15 @@ TEST_F(VerifyCommand, WeakBoundsAreReportedAndFailWithStrict) {
   EXPECT_EQ(document["bounds"]["base"]["weak"].back()["kind"], "parameter");
 }
 
+TEST_F(VerifyCommand, AFailureBehindWeakBoundsMayBeNone) {
+  const Outcome large = verify("--layout tensor=2 --set verify.lr=100 verify.steps=3");
+  EXPECT_EQ(large.status, 1);
+  EXPECT_THAT(large.output, AllOf(HasSubstr("FAILED may be no fault here: the first gradients agree"),
+                                  HasSubstr("1 layout FAILED"), HasSubstr("a smaller verify.lr")));
+  EXPECT_THAT(verify("--layout tensor=2 --set verify.lr=1e6 verify.steps=3").errors,
+              HasSubstr("is not finite; nothing can be compared with it: a smaller verify.lr makes smaller steps"));
+}
+
 TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = verify(arguments);
