@@ -1,7 +1,7 @@
 #include "parallel/stages.h"
 
 #include <algorithm>
-#include <span>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -10,107 +10,132 @@
 namespace plait::parallel {
 namespace {
 
-// How good a split is: smaller is better.
-std::tuple<double, double, double> measure(const std::vector<double>& costs, const StageMap& map,
-                                           const std::vector<int>& ends) {
-  std::vector<double> ranks(static_cast<std::size_t>(map.ranks()), 0.0);
-  double stage_squares = 0;
-  int first = 0;
-  for (int stage = 0; stage < map.count(); ++stage) {
-    double cost = 0;
-    for (; first < ends[static_cast<std::size_t>(stage)]; ++first) cost += costs[static_cast<std::size_t>(first)];
-    ranks[static_cast<std::size_t>(map.rank_of(stage))] += cost;
-    stage_squares += cost * cost;
-  }
-  double rank_squares = 0;
-  for (const double cost : ranks) rank_squares += cost * cost;
-  return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
-}
-
 // The end of a stage moves by some segments.
 struct Shift {
   int stage = 0, segments = 0;
 };
 
+// A split, and others that are tried. Most are no better, as they take a rank above the most loaded one, which is seen from the
+// stages that change. What is not that clear is measured.
 class Boundaries {
  public:
   Boundaries(const std::vector<double>& costs, const StageMap& map, std::vector<int> ends)
-      : costs_(costs), map_(map), ends_(std::move(ends)), up_to_{0}, more_(static_cast<std::size_t>(map.ranks())) {
+      : costs_(costs), map_(map), ends_(std::move(ends)), up_to_{0} {
     for (const double cost : costs) up_to_.push_back(up_to_.back() + cost);
+    for (int stage = 0; stage < map.count(); ++stage) tried_.push_back(sum(stage));
     accept();
   }
 
   const std::vector<int>& ends() const { return ends_; }
 
-  // Makes the shifts, of stages in ascending order, if that is better. Most are not, as they take a rank above the most loaded
-  // one, which is seen from the stages that change. What is not that clear is measured.
-  bool improve(std::span<const Shift> shifts) {
-    apply(shifts, 1);
-    if (is_possible(shifts) && !overloads(shifts)) {
-      if (const Measure moved = measure(costs_, map_, ends_); moved < best_) return accept(), true;
+  // Makes both shifts, of which `one` is of the earlier stage, if that is better.
+  bool improve(const Shift& one, const Shift& other) {
+    if (!is_possible(one, other)) return false;
+    move(one), move(other);
+    for (const Shift& s : {one, other}) {
+      for (const int stage : {s.stage, s.stage + 1}) tried_[at(stage)] = over_ == 0 ? sum(stage) : tried_[at(stage)];
     }
-    apply(shifts, -1);
+    if (is_better()) return accept(), true;
+    for (const Shift& s : {one, other}) drop(s);
     return false;
   }
 
- private:
-  using Measure = std::tuple<double, double, double>;
-
-  int end(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
-  int begin(int stage) const { return stage == 0 ? 0 : end(stage - 1); }
-  double cost(int stage) const {
-    return up_to_[static_cast<std::size_t>(end(stage))] - up_to_[static_cast<std::size_t>(begin(stage))];
+  // A segment through several stages, which single boundaries cannot move without a detour: the ends of stage `from` and of
+  // ever more behind it, by `step`, each time that this is better.
+  bool improve_runs(int from, int step) {
+    bool improved = false;
+    int known = from, to = from;  // stages before `known` are summed as they are tried
+    for (; to < map_.count() - 1; ++to) {
+      move({to, step});
+      // Those between keep as many as they had.
+      if (begin(from) >= end(from) || end(to) >= end(to + 1) || over_ > 0) continue;
+      for (; known <= to + 1; ++known) tried_[at(known)] = sum(known);
+      --known;  // the next end changes it again
+      if (!is_better()) continue;
+      accept();
+      improved = true;
+      for (int again = from; again <= to; ++again) move({again, step});
+      known = from;
+    }
+    while (to-- > from) drop({to, step});
+    return improved;
   }
-  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(map_.rank_of(stage)); }
 
-  void apply(std::span<const Shift> shifts, int sign) {
-    for (const Shift& s : shifts) ends_[static_cast<std::size_t>(s.stage)] += sign * s.segments;
+ private:
+  using Measure = std::tuple<double, double, double>;  // how good a split is: smaller is better
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  int end(int stage) const { return ends_[at(stage)]; }
+  int begin(int stage) const { return stage == 0 ? 0 : end(stage - 1); }
+  std::size_t rank_of(int stage) const { return at(map_.rank_of(stage)); }
+  double sum(int stage) const { return std::accumulate(costs_.begin() + begin(stage), costs_.begin() + end(stage), 0.0); }
+
+  // Every stage keeps a segment.
+  bool is_possible(const Shift& one, const Shift& other) const {
+    const int first = end(one.stage) + one.segments, second = end(other.stage) + other.segments;
+    const bool are_neighbours = other.stage == one.stage + 1;
+    return begin(one.stage) < first && first < (are_neighbours ? second : end(one.stage + 1)) &&
+           (are_neighbours ? first : begin(other.stage)) < second && second < end(other.stage + 1);
+  }
+
+  void move(const Shift& s) {
+    const double before = up_to_[at(end(s.stage))];
+    ends_[at(s.stage)] += s.segments;
+    const double more = up_to_[at(end(s.stage))] - before;
+    give(rank_of(s.stage), more);
+    give(rank_of(s.stage + 1), -more);
+  }
+
+  void give(std::size_t rank, double cost) {
+    const auto is_over = [&] {
+      return ranks_[rank] + more_[rank] > std::get<0>(best_) * (1 + 1e-9) ? 1 : 0;
+    };  // not by rounding
+    over_ -= is_over();
+    more_[rank] += cost;
+    over_ += is_over();
+  }
+
+  // Once for every move, if what they make is not accepted.
+  void drop(const Shift& s) {
+    ends_[at(s.stage)] -= s.segments;
+    for (const int stage : {s.stage, s.stage + 1}) {
+      tried_[at(stage)] = stages_[at(stage)];
+      more_[rank_of(stage)] = 0;
+    }
+    over_ = 0;
+  }
+
+  bool is_better() { return over_ == 0 && measure() < best_; }
+
+  Measure measure() {
+    tried_ranks_.assign(at(map_.ranks()), 0.0);
+    double stage_squares = 0, rank_squares = 0;
+    for (int stage = 0; stage < map_.count(); ++stage) {
+      const double cost = tried_[at(stage)];
+      tried_ranks_[rank_of(stage)] += cost;
+      stage_squares += cost * cost;
+    }
+    for (const double cost : tried_ranks_) rank_squares += cost * cost;
+    return {*std::ranges::max_element(tried_ranks_), rank_squares, stage_squares};
   }
 
   void accept() {
-    best_ = measure(costs_, map_, ends_);
-    ranks_.assign(static_cast<std::size_t>(map_.ranks()), 0.0);
-    stages_.clear();
-    for (int stage = 0; stage < map_.count(); ++stage) {
-      stages_.push_back(cost(stage));
-      ranks_[rank_of(stage)] += stages_.back();
-    }
-  }
-
-  // Every stage keeps a segment.
-  bool is_possible(std::span<const Shift> shifts) const {
-    return std::ranges::all_of(
-        shifts, [&](const Shift& s) { return begin(s.stage) < end(s.stage) && end(s.stage) < end(s.stage + 1); });
-  }
-
-  // Of the stages on both sides of what was shifted, each once.
-  template <typename Act>
-  void for_each_changed(std::span<const Shift> shifts, Act act) const {
-    int next = 0;
-    for (const Shift& s : shifts) {
-      for (int stage = std::max(s.stage, next); stage <= s.stage + 1; ++stage) act(stage);
-      next = s.stage + 2;
-    }
-  }
-
-  bool overloads(std::span<const Shift> shifts) {
-    const double most = std::get<0>(best_) * (1 + 1e-9);  // beyond what rounding does
-    bool over = false;
-    for_each_changed(shifts,
-                     [&](int stage) { more_[rank_of(stage)] += cost(stage) - stages_[static_cast<std::size_t>(stage)]; });
-    for_each_changed(shifts, [&](int stage) { over = over || ranks_[rank_of(stage)] + more_[rank_of(stage)] > most; });
-    for_each_changed(shifts, [&](int stage) { more_[rank_of(stage)] = 0; });
-    return over;
+    best_ = measure();
+    stages_ = tried_;
+    ranks_ = tried_ranks_;
+    more_.assign(ranks_.size(), 0.0);
+    over_ = 0;
   }
 
   const std::vector<double>& costs_;
   const StageMap& map_;
   std::vector<int> ends_;
-  std::vector<double> up_to_;  // cost of all segments before one
+  std::vector<double> up_to_;                // cost of all segments before one
+  std::vector<double> tried_, tried_ranks_;  // cost of each stage and each rank, of the split that is tried
+  std::vector<double> stages_, ranks_;       // and of the best so far
   Measure best_;
-  std::vector<double> stages_;  // cost of each, of the best so far
-  std::vector<double> ranks_;   // the same of ranks
-  std::vector<double> more_;    // by rank, for the shifts that are looked at; else 0
+  std::vector<double> more_;  // by rank, beside the best
+  int over_ = 0;              // ranks that with it have more than any has at best
 };
 
 }  // namespace
@@ -155,29 +180,17 @@ std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const S
     ends.push_back(segment);
   }
   Boundaries boundaries(costs, map, std::move(ends));
-  std::vector<Shift> shifts;
   for (bool improved = true; improved;) {
     improved = false;
-    const auto attempt = [&] { improved = boundaries.improve(shifts) || improved; };
-    // A run of boundaries moves one segment through several stages, which single ones cannot do without a detour.
     for (int from = 0; from < stages - 1; ++from) {
-      for (const int step : {-1, 1}) {
-        shifts.clear();
-        for (int to = from; to < stages - 1; ++to) {
-          shifts.push_back({to, step});
-          attempt();
-        }
-      }
+      for (const int step : {-1, 1}) improved = boundaries.improve_runs(from, step) || improved;
     }
     // Where a rank has several stages it can give a large segment away only by taking a small one elsewhere at the same time: a
     // block for its half.
     for (int first = 0; map.count() > map.ranks() && first < stages - 1; ++first) {
       for (int second = first + 1; second < stages - 1; ++second) {
         for (const int one : {-2, -1, 1, 2}) {
-          for (const int other : {-2, -1, 1, 2}) {
-            shifts = {{first, one}, {second, other}};
-            attempt();
-          }
+          for (const int other : {-2, -1, 1, 2}) improved = boundaries.improve({first, one}, {second, other}) || improved;
         }
       }
     }
