@@ -47,12 +47,6 @@ std::vector<Values> combinations(const std::vector<AxisConfig>& axes) {
   return all;
 }
 
-std::string problem_text(const ConfigError& error) {
-  std::vector<std::string> texts;
-  for (const ConfigProblem& p : error.problems()) texts.push_back(fmt::format("{}={} {}", p.path, p.value, p.rule));
-  return texts.empty() ? error.what() : fmt::format("{}", fmt::join(texts, "; "));
-}
-
 // The configuration without the keys of its model that its preset gives, so that another preset gives its own.
 std::string yaml_for_presets(const Config& config) {
   const auto preset = std::ranges::find(config::presets(), config.model.preset, &config::Preset::name);
@@ -257,6 +251,12 @@ std::string without_data(const std::string& text, const ParallelConfig& parallel
 }
 
 }  // namespace
+
+std::string problem_text(const ConfigError& error) {
+  std::vector<std::string> texts;
+  for (const ConfigProblem& p : error.problems()) texts.push_back(fmt::format("{}={} {}", p.path, p.value, p.rule));
+  return texts.empty() ? error.what() : fmt::format("{}", fmt::join(texts, "; "));
+}
 
 std::vector<Draft> expand(const Config& study, int ranks_here, const Vocabulary& vocabulary) {
   return Expansion(study, ranks_here, vocabulary).run(study.study.axes);

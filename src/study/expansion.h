@@ -8,10 +8,14 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/error.h"
 #include "data/tokenizer.h"
 #include "study/point.h"
 
 namespace plait::study {
+
+// What is wrong, in one line.
+std::string problem_text(const ConfigError& error);
 
 // A point as the axes describe it. Its configuration may still leave something to the planner.
 struct Draft {

@@ -131,7 +131,7 @@ Resolved Resolver::resolve(const Draft& draft) {
     resolved.fits = resolved.problem.empty();
   } catch (const ConfigError& error) {
     // The planner words what does not fit so where it had a choice (plan/planner.h).
-    resolved.problem = error.what();
+    resolved.problem = problem_text(error);
     resolved.config.reset();
     resolved.fits = resolved.problem.find("does not fit") == std::string::npos;
   }

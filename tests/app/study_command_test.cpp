@@ -288,6 +288,8 @@ TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
     EXPECT_GT(point["predicted"]["step_ms"], 0);
   }
   EXPECT_EQ(result["simulated"][2]["facts"]["layout"]["data"], 256);
+  const nlohmann::json old = json("study " + job() + " --simulate --json --set 'study.simulate={gpus: [8], device: v100}'");
+  EXPECT_THAT(old["simulated"][0]["refused"].get<std::string>(), testing::StartsWith("precision.compute=auto is bf16 on GPUs"));
 }
 
 TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
