@@ -79,17 +79,16 @@ std::string segments_text(const parallel::RankPlan& plan) {
   return text;
 }
 
-void add_row(TextTable& table, const std::string& ranks, const std::string& device, const parallel::Coordinates& c,
+void add_row(TextTable& table, const std::string& ranks, const std::string& device, const std::string& place,
              const parallel::RankPlan& p) {
   const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
   std::int64_t parameters = 0;
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-  table.add({ranks, device, fmt::format("{} {} {}", c[Axis::pipeline], c[Axis::data], c[Axis::tensor]), segments_text(p),
-             format_count(static_cast<double>(parameters)),
-             fmt::format("{}", parallel::peak_in_flight(p.schedule, c[Axis::pipeline])), bytes(p.memory.total_bytes()),
-             bytes(activations)});
+  table.add({ranks, device, place, segments_text(p), format_count(static_cast<double>(parameters)),
+             fmt::format("{}", parallel::peak_in_flight(p.schedule, p.coordinates()[Axis::pipeline])),
+             bytes(p.memory.total_bytes()), bytes(activations)});
 }
 
 void print(const Plan& plan) {
@@ -117,11 +116,14 @@ void print(const Plan& plan) {
   const int per_stage = layout.ranks() / layout.size(Axis::pipeline);
   for (int stage = 0; stage < layout.size(Axis::pipeline) && layout.ranks() > most_rows; ++stage) {
     const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
-    add_row(table, fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
+    const auto all = [&](Axis axis) { return layout.size(axis) > 1 ? fmt::format("0-{}", layout.size(axis) - 1) : "0"; };
+    add_row(table, fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "",
+            fmt::format("{} {} {}", stage, all(Axis::data), all(Axis::tensor)), p);
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
-    add_row(table, std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c,
+    add_row(table, std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)],
+            fmt::format("{} {} {}", c[Axis::pipeline], c[Axis::data], c[Axis::tensor]),
             plan.stages()[static_cast<std::size_t>(c[Axis::pipeline])]);
   }
   fmt::print("{}\n{}", table.text(width), folded(text_of(plan.sited.job, plan.sited.machine, plan.sited.context), width, 4));
@@ -200,6 +202,7 @@ void add_plan_command(CLI::App& app, int& status) {
       ->check(whole_number(o->width, 1));
   command->callback([o, &status] {
     if (!o->accuracy.empty()) {
+      if (!o->config.empty()) throw ConfigError("plan: --accuracy shows runs that have ended; give it no configuration file");
       show_accuracy(*o);
       status = 0;
       return;

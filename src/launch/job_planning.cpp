@@ -67,8 +67,13 @@ class Planning {
     from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
     // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
     kind_ = asks_for_gpus || from_file_ ? DeviceKind::cuda : devices_.kind;
-    if (!wish.device.empty() && topology::nominal_profile(wish.device).name == topology::nominal_profile("cpu").name)
+    if (!wish.device.empty() && topology::nominal_profile(wish.device).name == topology::nominal_profile("cpu").name) {
+      if (!wish.topology.empty() && topology_ != "live")
+        throw ConfigError(
+            {{"--topology", wish.topology, "is of GPUs, and with --device cpu the plan is for CPUs: leave one out", "", 0}});
       kind_ = DeviceKind::host;
+      from_file_ = false;
+    }
     live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
     check_device_rules(config, kind_, fmt::format("this plan is for {}", kind_ == DeviceKind::cuda ? "GPUs" : "CPUs"));
   }

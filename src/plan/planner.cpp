@@ -279,8 +279,10 @@ class PlanSearch {
   }
 
   std::string too_much(const EstimatedCandidate& e) const {
-    return fmt::format("does not fit: needs at least about {} per {} besides the {} of libraries, where {}",
-                       format_bytes(e.bytes), unit(), format_bytes(context_bytes(site_.machine)), usable_words(site_.machine));
+    const double libraries = context_bytes(site_.machine);
+    return fmt::format("does not fit: needs at least about {} per {}{}, where {}", format_bytes(e.bytes), unit(),
+                       libraries > 0 ? " besides the " + format_bytes(libraries) + " of libraries" : "",
+                       usable_words(site_.machine));
   }
 
   [[noreturn]] void refuse() {
@@ -334,6 +336,7 @@ class PlanSearch {
       }
       if (nearest) return fmt::format(". {} would (about {})", nearest->candidate.to_string(), format_bytes(nearest->bytes));
     }
+    if (limit() <= 0) return fmt::format(". No number of {}s would do: libraries take all that one has", unit());
     return fmt::format(". It needs more {}s: with {} each, about {:.0f}", unit(), format_bytes(limit()),
                        std::ceil(ranks_ * smallest.bytes / limit()));
   }

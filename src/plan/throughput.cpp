@@ -33,8 +33,9 @@ Throughput throughput_of(const PlannedJob& job, const Machine& machine) {
 }
 
 std::string speed_text(const Throughput& throughput, const std::string& unit) {
-  std::string text = fmt::format("speed: {} tokens/s, {:.4g} TFLOP/s per {}", format_count(throughput.tokens_per_second),
-                                 throughput.flops_per_device / tera, unit);
+  const double tflops = throughput.flops_per_device / tera;
+  std::string text = fmt::format("speed: {} tokens/s, {:.{}f} TFLOP/s per {}", format_count(throughput.tokens_per_second),
+                                 tflops, tflops < 1 ? 4 : 1, unit);
   if (throughput.mfu) text += fmt::format(", MFU {:.1f} %", 100 * *throughput.mfu);
   return text;
 }

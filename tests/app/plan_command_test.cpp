@@ -79,6 +79,22 @@ TEST_F(PlanCommand, SaysWhatItChoseAndWhy) {
   EXPECT_GT(predicted["interval_ms"][1], step);
 }
 
+TEST_F(PlanCommand, NumbersAreWrittenAsPeopleWriteThem) {
+  const std::string slow = " --device cpu --set train.global_batch=1048576 train.micro_batch=256 parallel.recompute=none";
+  const Outcome outcome = plait("plan @/job.yaml" + slow + " parallel.pipeline=1 parallel.tensor=1");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_GT(json("plan @/job.yaml --json" + slow + " parallel.pipeline=1 parallel.tensor=1")["predicted"]["step_ms"], 1e4);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("not measured: "), testing::Not(HasSubstr("e+"))));
+}
+
+TEST_F(PlanCommand, OfManyRanksThePlacesOfAStageAreShown) {
+  const Outcome outcome =
+      plait("plan @/job.yaml --gpus 128 --device h200 --set launch.ranks=auto train.global_batch=128 parallel.pipeline=2" +
+            std::string(" parallel.tensor=1 parallel.data=64"));
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("  0 0-63 0  "), HasSubstr("  1 0-63 0  ")));
+}
+
 TEST_F(PlanCommand, APlanRunsUnchanged) {
   const Outcome planned = plait("plan @/job.yaml --json");
   ASSERT_EQ(planned.status, 0) << planned.errors;
@@ -311,6 +327,11 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
               AllOf(HasSubstr("precision.matmul=fp8"), HasSubstr("which A100 does not"), HasSubstr("--device h100")));
   EXPECT_EQ(plait("plan @/job.yaml --gpus 2 --device h100 --set precision.matmul=fp8").status, 0);
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
+  EXPECT_THAT(refused("plan @/job.yaml --device cpu --topology " + fixture("dgx1v.txt")),
+              AllOf(HasSubstr("--topology="), HasSubstr("is of GPUs, and with --device cpu the plan is for CPUs")));
+  EXPECT_THAT(refused("plan @/job.yaml --accuracy @/here"), HasSubstr("give it no configuration file"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --set launch.memory_gib=0.001"),
+              HasSubstr("No number of GPUs would do: libraries take all that one has"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),
               HasSubstr("names a GPU that does not exist"));
