@@ -9,6 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "train/unfinished_file.h"
 
 namespace plait::train {
 namespace {
@@ -66,7 +67,10 @@ class FileBatches final : public data::Dataset {
 
 void write_batches(const fs::path& path, const data::Dataset& dataset, const Config& config, std::int64_t steps) {
   const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors_of(config, steps));
-  File file = File::create(path);
+  if (fs::exists(fs::symlink_status(path))) throw ConfigError(path.string() + ": exists already; name a new file");
+  const fs::path unfinished = path.string() + ".part";
+  File file = File::create(unfinished);
+  const UnfinishedFile ours(unfinished);
   file.allocate(layout.file_bytes);
   file.write_at(0, layout.header.data(), layout.header.size());
   std::vector<std::vector<std::int32_t>> rows(3,
@@ -81,7 +85,9 @@ void write_batches(const fs::path& path, const data::Dataset& dataset, const Con
         file.write_at(layout.tensors[i].offset + at, rows[i].data(), bytes);
     }
   }
+  file.sync();
   file.close();
+  rename_path(unfinished, path);
 }
 
 std::shared_ptr<const data::Dataset> open_batches(const fs::path& path, const Config& config) {

@@ -21,6 +21,7 @@
 #include "train/session.h"
 #include "train/trained_model.h"
 #include "train/training_checkpoint.h"
+#include "train/unfinished_file.h"
 
 namespace plait::train {
 namespace {
@@ -46,21 +47,6 @@ void clear_starts(const data::HostBatchMemory& memory) {
 }
 
 // One rank's part of the job.
-// A file that has not its name yet: gone with this, unless it was renamed.
-class Unfinished {
- public:
-  explicit Unfinished(fs::path path) : path_(std::move(path)) {}
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  ~Unfinished() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-
- private:
-  const fs::path path_;
-};
-
 class Evaluation {
  public:
   Evaluation(const EvaluationRequest& request, launch::RankContext& rank)
@@ -154,7 +140,7 @@ class Evaluation {
     const checkpoint::SafetensorsLayout layout =
         checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});
     const fs::path finished = output_file(request_.logits), unfinished = finished.string() + ".part";
-    std::optional<Unfinished> ours;
+    std::optional<UnfinishedFile> ours;
     if (rank_.is_main) {
       const File made = File::create(unfinished);
       ours.emplace(unfinished);

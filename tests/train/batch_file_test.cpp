@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "data/data_files.h"
 #include "data/tokenizer.h"
 
@@ -56,6 +57,23 @@ TEST(BatchFile, IsOfOneConfiguration) {
   config.data.documents = Documents::separate;
   EXPECT_THAT([&] { open_batches(folder / "b.safetensors", config); },
               testing::ThrowsMessage<ConfigError>(HasSubstr("its 'starts'")));
+}
+
+TEST(BatchFile, IsWholeOrNotThere) {
+  const data::DataFolder folder;
+  const std::string shard = folder.write("a.u16.bin", data::bytes_of(std::vector<std::uint16_t>(1000, 300)));
+  const Config config =
+      parse_config("model: {preset: tiny, vocab: 256}\ntrain: {steps: 10, global_batch: 4, micro_batch: 4}\ndata: {train: [" +
+                   shard + "], tokenizer: tokens, sequence_length: 16, validation_fraction: 0}\n");
+  const auto dataset = data::open_dataset(config, *data::create_tokenizer(config), 256);
+  const std::filesystem::path out = folder / "b.safetensors";
+  EXPECT_THAT([&] { write_batches(out, *dataset, config, 3); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("holds token 300, outside the vocabulary")));
+  EXPECT_THAT(list_directory(folder.path()), testing::ElementsAre(shard));
+  folder.write("b.safetensors", "mine");
+  EXPECT_THAT([&] { write_batches(out, *dataset, config, 3); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("b.safetensors: exists already")));
+  EXPECT_EQ(read_text(out, 100), "mine");
 }
 
 }  // namespace
