@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
@@ -220,6 +219,17 @@ std::string changed_moments(const Config& before, const Config& now) {
   if (was == is) return "";
   return fmt::format("precision.moments is {}, and was {} before: moments are {}", is, was,
                      is == "bf16" ? "rounded to nearest once" : "read as they were");
+}
+
+void require_same_shape(const Config& config, const checkpoint::CheckpointReader& reader,
+                        const std::filesystem::path& run_dir) {
+  const std::optional<Config> before = config_in(reader.state());
+  if (!before) return;  // the tensors tell
+  const std::int64_t vocab = data::has_tokenizer(run_dir) ? data::load_tokenizer(run_dir)->vocab() : 1;
+  Comparison comparison(reader.directory().string());
+  compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),
+                 model::resolve_shape(before->model, vocab, before->data.sequence_length), comparison);
+  comparison.finish();
 }
 
 InitialWeights open_initial_weights(const Config& config) {

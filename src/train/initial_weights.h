@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "core/config.h"
 #include "data/tokenizer.h"
 
@@ -15,6 +16,10 @@ namespace plait::train {
 
 // What to tell the user of a run that takes moments of a run with other precision.moments; empty where these are the same.
 std::string changed_moments(const Config& before, const Config& now);
+
+// ConfigError with every key of the model in which the configuration of a run that goes on differs from the one that its
+// checkpoint was written under, as far as the tensors depend on it.
+void require_same_shape(const Config& config, const checkpoint::CheckpointReader& reader, const std::filesystem::path& run_dir);
 
 struct InitialWeights {
   checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()

@@ -44,6 +44,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
   const checkpoint::CheckpointReader reader(found.directory);
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
+  require_same_shape(config, reader, found.run_dir);
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
   if (const std::optional<Config> before = config_of(reader)) {
     const std::string moved = moved_schedule(before->train, config.train, found.step);

@@ -290,6 +290,16 @@ TEST_F(TrainerTest, AStartThatIsRefusedLeavesTheRunAsItIs) {
   EXPECT_FALSE(fs::exists(checkpoint::checkpoint_directory(run_dir(), 6))) << "set aside";
 }
 
+TEST_F(TrainerTest, AResumeOfAnotherModelIsRefusedByTheKeysThatDiffer) {
+  ASSERT_EQ(train(request()), 0);
+  const std::int64_t hidden = load_config((run_dir() / "config.yaml").string()).model.hidden;
+  EXPECT_THAT(
+      [&] { train(request({"train.steps=8", "model.hidden=" + std::to_string(2 * hidden)}, run_dir())); },
+      testing::ThrowsMessage<ConfigError>(testing::AllOf(
+          testing::HasSubstr("model.hidden=" + std::to_string(2 * hidden) + ": must be " + std::to_string(hidden) + ", as of "),
+          testing::HasSubstr("step-00000006"), testing::Not(testing::HasSubstr("tensor '")))));
+}
+
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {
   ASSERT_EQ(train(request()), 0);
   const fs::path newest = checkpoint::checkpoint_directory(run_dir(), 6) / "model.safetensors";
