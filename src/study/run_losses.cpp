@@ -37,7 +37,7 @@ nlohmann::json last_line(const fs::path& path) {
   const auto before = text.rfind('\n', end - 1);
   const std::size_t first = before == std::string::npos ? 0 : before + 1;
   nlohmann::json line = nlohmann::json::parse(text.substr(first, end - first), nullptr, false);
-  if (!line.is_object()) throw ConfigError(path.string() + ": its last line is not a JSON object");
+  if (!line.is_object()) throw ConfigError(path.string() + ": its last line is not a JSON object: take that line away");
   return line;
 }
 

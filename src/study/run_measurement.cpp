@@ -26,6 +26,7 @@ Measurement measurement_of_run(const std::filesystem::path& run_dir, const Point
   for (std::string line; std::getline(lines, line);) {
     const std::string source = fmt::format("{}:{}", path.string(), ++number);
     const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (!json.is_object()) throw ConfigError(source + ": is not a JSON object: take that line away");
     const JsonFields fields(json, source);
     const double milliseconds = fields.number("step_ms");
     if (!(milliseconds > 0)) fields.fail("step_ms", "above 0");

@@ -107,7 +107,7 @@ TEST_F(RunLossesTest, RefusesLossesOnDifferentTokens) {
   write_run("c", {"train.global_batch=16", "train.eval_batches=4"}, at_step(10, 3));
   EXPECT_EQ(read().runs.size(), 2u);
   std::ofstream(fs::path(folder_.path()) / "c/metrics.jsonl") << "no json\n";
-  EXPECT_THAT(refused(), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(refused(), HasSubstr("c/metrics.jsonl: its last line is not a JSON object: take that line away"));
 }
 
 TEST_F(RunLossesTest, SaysWhereThereIsNoRun) {

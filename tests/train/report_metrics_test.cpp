@@ -70,6 +70,12 @@ TEST_F(Metrics, ANewRunDoesNotContinueAnOldFile) {
               AllOf(HasSubstr("metrics.jsonl exists already"), HasSubstr("--resume")));
 }
 
+TEST_F(Metrics, ADamagedLineIsNamedWithWhatToDo) {
+  std::ofstream(path_) << line(1).dump() << "\nno json\n";
+  EXPECT_THAT(config_error([&] { MetricsWriter again(path_, 25); }),
+              AllOf(HasSubstr("metrics.jsonl, line 2: not a JSON object"), HasSubstr("take that line away")));
+}
+
 TEST_F(Metrics, ResumingCutsOffLaterSteps) {
   {
     MetricsWriter writer(path_);

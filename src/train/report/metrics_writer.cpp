@@ -36,7 +36,7 @@ std::uint64_t MetricsWriter::kept_bytes(std::int64_t resumed_step) {
     const auto step = step_in(line);
     if (!step) {
       throw ConfigError(file_.path().string() + ", line " + std::to_string(number) +
-                        ": not a JSON object with an integer \"step\"");
+                        ": not a JSON object with an integer \"step\": take that line away");
     }
     if (*step > resumed_step) break;
     last_step_ = *step;
