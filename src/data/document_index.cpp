@@ -46,7 +46,11 @@ std::filesystem::path document_index_path(const std::filesystem::path& shard) {
 }
 
 bool is_document_index(const std::filesystem::path& path) {
-  return path.extension() == ".documents" && begins_with(path, document_index_magic);
+  if (path.extension() != ".documents") return false;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  return begins_with(path, document_index_magic) ||
+         std::filesystem::exists(std::filesystem::path(path).replace_extension(".bin"), ignored);
 }
 
 DocumentMarks read_document_index(const std::filesystem::path& path, std::int64_t tokens) {

@@ -21,7 +21,7 @@ namespace plait::data {
 // NAME.documents of NAME.bin.
 std::filesystem::path document_index_path(const std::filesystem::path& shard);
 
-// Whether a file is named and begins as an index is and does. False for one that cannot be read.
+// Whether a file is named as an index is, and begins as one does or has a shard beside it, which then says what is wrong.
 bool is_document_index(const std::filesystem::path& path);
 
 // ConfigError naming file, offset and what is wrong. `tokens`: of the shard.

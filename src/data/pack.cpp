@@ -166,6 +166,8 @@ std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer
     if (is_token_shard(file.path))
       throw ConfigError(
           {{file.path.string(), "", "is a token shard already, not text: give data.train the shard itself", "", 0}});
+    if (is_shard_index(file.path))
+      throw ConfigError({{file.path.string(), "", "is the index of a token shard, not text: leave it out", "", 0}});
     const DataFile data(file.path);
     if (data.size() == 0 && !file.by_wildcard)
       throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});

@@ -16,6 +16,8 @@
 namespace plait::data {
 namespace {
 
+namespace fs = std::filesystem;
+
 static_assert(std::endian::native == std::endian::little, "tokens are read as they are on disk");
 
 constexpr std::size_t header_words = 256;
@@ -29,6 +31,21 @@ using Header = std::array<std::int32_t, header_words>;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::size_t offset, const std::string& why) {
   throw ConfigError({{path.string(), "", fmt::format("{} (at byte offset {})", why, offset), "", 0}});
+}
+
+// What a file named NAME.bin is by an index beside it, and what to do where it is not; "" without an index.
+std::string again_by(const fs::path& path) {
+  std::error_code ignored;
+  if (const fs::path index = megatron_index_path(path); fs::exists(index, ignored)) {
+    return fmt::format(": {} beside it {}; copy both anew", index.filename().string(),
+                       is_megatron_index(index) ? "says that it holds tokens of Megatron-LM"
+                                                : "is damaged, since an index of Megatron-LM begins with MMIDIDX");
+  }
+  if (const fs::path index = document_index_path(path); fs::exists(index, ignored)) {
+    return fmt::format(": by {} beside it plait packed it; copy it anew, or pack it again (plait data pack)",
+                       index.filename().string());
+  }
+  return "";
 }
 
 bool is_named_raw(const std::filesystem::path& path) {
@@ -76,7 +93,7 @@ std::size_t widen(TokenType type, const std::byte* from, std::span<std::int32_t>
 
 TokenShard::TokenShard(const std::filesystem::path& path, bool documents) : file_(path) {
   const std::uint64_t bytes = file_.size();
-  if (bytes == 0) refuse(path, 0, "is empty");
+  if (bytes == 0) refuse(path, 0, "is empty" + again_by(path));
   if (const std::filesystem::path index_path = megatron_index_path(path); is_megatron_index(index_path)) {
     MegatronIndex index = read_megatron_index(index_path, bytes);
     if (documents) marks_ = std::move(index.marks);
@@ -87,6 +104,8 @@ TokenShard::TokenShard(const std::filesystem::path& path, bool documents) : file
   }
   const std::int32_t magic = magic_of(file_);
   if (magic != magic_uint16 && magic != magic_uint32) {
+    if (const std::string again = again_by(path); !again.empty())
+      refuse(path, 0, fmt::format("is damaged: it begins with {}, which no token shard does{}", magic, again));
     if (!is_named_raw(path)) {
       refuse(path, 0,
              fmt::format("is not a token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
@@ -143,7 +162,21 @@ void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int6
 bool is_token_shard(const std::filesystem::path& path) {
   if (path.extension() != ".bin") return false;
   const std::int32_t magic = magic_of(DataFile(path));
-  return magic == magic_uint16 || magic == magic_uint32 || is_megatron_index(megatron_index_path(path));
+  return magic == magic_uint16 || magic == magic_uint32 || !again_by(path).empty();
+}
+
+bool is_shard_index(const std::filesystem::path& path) {
+  const bool megatron = path.extension() == ".idx";
+  if (!megatron && path.extension() != ".documents") return false;
+  std::error_code ignored;
+  const fs::path shard = fs::path(path).replace_extension(".bin");
+  const bool beside = fs::exists(shard, ignored);
+  if (megatron ? !beside && !is_megatron_index(path) : !is_document_index(path)) return false;
+  if (beside) return true;
+  throw ConfigError({{path.string(), "",
+                      fmt::format("is the index of {}, which is not beside it: copy it there, or take the index away",
+                                  shard.filename().string()),
+                      "", 0}});
 }
 
 TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)

@@ -54,8 +54,12 @@ class TokenShard {
 };
 
 // Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header or has
-// an index beside it.
+// an index beside it, NAME.idx or NAME.documents, whatever has become of either.
 bool is_token_shard(const std::filesystem::path& path);
+
+// Whether it is the index of a shard, which is read with the shard: NAME.idx or NAME.documents. ConfigError if that is not
+// beside it.
+bool is_shard_index(const std::filesystem::path& path);
 
 // Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears
 // under its name in finish(), complete and on disk; without finish() nothing is left behind.

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "data/document_encoder.h"
-#include "data/document_index.h"
 #include "data/files.h"
 #include "data/line_reader.h"
 #include "data/token_shard.h"
@@ -109,11 +108,10 @@ EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encode
 // nullptr: an empty text or an index that a wildcard matched.
 std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOptions& options, const DocumentEncoder& encoder,
                                          bool keep_open) {
-  if (file.path.extension() == ".idx" && is_megatron_index(file.path)) {
+  if (is_shard_index(file.path)) {
     if (file.by_wildcard) return nullptr;  // it is read with the .bin beside it
     throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
   }
-  if (file.by_wildcard && is_document_index(file.path)) return nullptr;
   if (options.tokenizer.kind() == "tokens" || is_token_shard(file.path)) return open_shard(file.path, options, keep_open);
   DataFile data(file.path);
   const bool as_it_lies = options.tokenizer.kind() == "bytes" && !is_jsonl(file.path) && !is_zstd(file.path);

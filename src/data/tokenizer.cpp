@@ -94,7 +94,7 @@ std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
   if (!data.sentencepiece.model.empty()) return load_sentencepiece(data.sentencepiece.model);
   std::vector<std::filesystem::path> texts;
   for (const MatchedFile& file : match_files(data.training_files(), data.training_key())) {
-    if (!is_token_shard(file.path)) texts.push_back(file.path);
+    if (!is_token_shard(file.path) && !is_shard_index(file.path)) texts.push_back(file.path);
   }
   return train_sentencepiece(texts, data.sentencepiece.vocab);
 }

@@ -232,6 +232,26 @@ TEST(Documents, OfAShardWithoutItsIndexAreNotGuessed) {
   EXPECT_THAT(config_error([&] { open_documents(packed); }), HasSubstr("was packed with"));
 }
 
+TEST(Documents, OfADamagedShardAreNotTakenForText) {
+  const DataFolder folder;
+  const std::string text = folder.write("a.txt", some_text(400));
+  const PackResult packed = pack({{text}, folder / "s", 1000, 1, false, {}}, *make_byte_tokenizer());
+  const std::filesystem::path shard = packed.shards.at(0);
+  const auto opening = [&](const std::string& files) {
+    return [path = folder / files] { open_documents(data_config({path}, 10)); };
+  };
+  EXPECT_EQ(open_documents(data_config({folder / "s/shard*"}, 10))->train_tokens(), 400);
+  for (const char* damaged : {"", "not what a shard begins with"}) {
+    folder.write("s/shard_000000.bin", damaged);
+    EXPECT_THAT(
+        config_error(opening("s/shard*")),
+        testing::AllOf(HasSubstr(shard.string() + ": is "),
+                       HasSubstr("by shard_000000.documents beside it plait packed it; copy it anew, or pack it again")));
+  }
+  std::filesystem::remove(shard);
+  EXPECT_THAT(config_error(opening("s/shard*")), HasSubstr("is the index of shard_000000.bin, which is not beside it"));
+}
+
 TEST(Documents, NothingInAnIndexIsTrusted) {
   const DataFolder folder;
   DocumentMarks marks;

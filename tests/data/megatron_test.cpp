@@ -146,5 +146,30 @@ TEST(Megatron, IsTrainedOnBesideOtherShards) {
   }
 }
 
+// With the tokenizer `bytes` any file could be text: an index says that it is not.
+TEST(Megatron, WhatIsLeftOfItIsNotTakenForText) {
+  const DataFolder folder;
+  folder.write("s/a.txt", some_text(100));
+  const std::string bin = folder.write("s/train.bin", bytes_of(std::vector<std::uint16_t>(60, 7)));
+  const auto refusal = [&](const char* tokenizer) {
+    Config config = data_config({folder / "s/*"}, 10);
+    config.data.tokenizer = tokenizer;
+    config.model.vocab = 256;
+    return config_error([&] { open_dataset(config, *create_tokenizer(config), 256); });
+  };
+  for (const char* damaged : {"", "XMIDIDX"}) {
+    folder.write("s/train.idx", damaged);
+    for (const char* tokenizer : {"tokens", "bytes"}) {
+      EXPECT_THAT(refusal(tokenizer), testing::AllOf(HasSubstr(bin + ": "), HasSubstr("train.idx beside it is damaged"),
+                                                     HasSubstr("copy both anew")));
+    }
+  }
+  folder.write("s/train.idx", IndexBytes{}.text());
+  folder.write("s/train.bin", "");
+  EXPECT_THAT(refusal("bytes"), HasSubstr(bin + ": is empty: train.idx beside it says that it holds tokens of Megatron-LM"));
+  std::filesystem::remove(bin);
+  EXPECT_THAT(refusal("bytes"), HasSubstr("train.idx: is the index of train.bin, which is not beside it: copy it there"));
+}
+
 }  // namespace
 }  // namespace plait::data
