@@ -1,6 +1,7 @@
 #include "data/files.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
@@ -150,7 +151,30 @@ bool begins_with(const fs::path& path, std::string_view bytes) {
   }
 }
 
-TextReader::TextReader(const DataFile& file) : file_(file), zstd_(is_zstd(file.path()) ? new ZstdReader(file) : nullptr) {}
+void refuse_compressed(const DataFile& file) {
+  using namespace std::string_view_literals;
+  struct Kind {
+    std::string_view magic, is, remedy;
+  };
+  static constexpr std::array<Kind, 5> kinds{{
+      {"\x1f\x8b\x08"sv, "compressed by gzip", "decompress it (gunzip), or compress it with zstd, as NAME.zst"},
+      {"\x28\xb5\x2f\xfd"sv, "compressed by zstd", "name it NAME.zst (lines of JSON: NAME.jsonl.zst)"},
+      {"\xfd\x37zXZ\0"sv, "compressed by xz", "decompress it (unxz), or compress it with zstd, as NAME.zst"},
+      {"PK\3\4"sv, "a zip archive", "unpack it (unzip)"},
+      {"PAR1\x15"sv, "a Parquet file", "write its texts as lines of JSON, NAME.jsonl"},
+  }};
+  for (const Kind& kind : kinds) {
+    std::string begin(kind.magic.size(), '\0');
+    if (file.size() < begin.size()) continue;
+    file.read(0, std::as_writable_bytes(std::span(begin)));
+    if (begin != kind.magic) continue;
+    throw ConfigError({{file.path().string(), "", fmt::format("is {}, not text: {}", kind.is, kind.remedy), "", 0}});
+  }
+}
+
+TextReader::TextReader(const DataFile& file) : file_(file), zstd_(is_zstd(file.path()) ? new ZstdReader(file) : nullptr) {
+  if (!zstd_) refuse_compressed(file);
+}
 
 TextReader::~TextReader() = default;
 

@@ -50,10 +50,14 @@ class DataFile {
 // Whether a file begins with these bytes. False for one that cannot be read, or is no regular file.
 bool begins_with(const std::filesystem::path& path, std::string_view bytes);
 
+// ConfigError with the remedy for a file that holds compressed text, by the bytes that it begins with, and is not named as one
+// that is read so.
+void refuse_compressed(const DataFile& file);
+
 class ZstdReader;
 
 // The text of a file from its beginning to its end, some of it in memory at a time: what it holds, or, where it is named
-// NAME.zst, what zstd compressed (data/zstd_reader.h).
+// NAME.zst, what zstd compressed (data/zstd_reader.h). ConfigError as of refuse_compressed().
 class TextReader {
  public:
   explicit TextReader(const DataFile& file);  // which outlives it

@@ -116,6 +116,7 @@ std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOp
   DataFile data(file.path);
   const bool as_it_lies = options.tokenizer.kind() == "bytes" && !is_jsonl(file.path) && !is_zstd(file.path);
   if (as_it_lies && data.size() > 0) {
+    refuse_compressed(data);
     if (!keep_open) data.let_go();
     return std::make_unique<ByteSource>(std::move(data));
   }

@@ -4,6 +4,10 @@
 #include <sys/resource.h>
 #include <zstd.h>
 
+#include <array>
+#include <string>
+#include <vector>
+
 #include "core/config_error.h"
 #include "core/error.h"
 #include "data/data_files.h"
@@ -76,6 +80,26 @@ TEST(Zstd, ThatIsDamagedOrCutOffIsNamed) {
     EXPECT_THAT(refusal(whole.substr(0, bytes)), HasSubstr("is truncated")) << bytes;
   // A frame that asks for a window of 512 MiB (window descriptor 19 << 3), and would be given that memory.
   EXPECT_THAT(refusal(std::string("\x28\xb5\x2f\xfd\x00\x98\x01\x00\x00", 9)), HasSubstr("more than 128 MiB"));
+}
+
+// Its bytes would be learned as if they were text.
+TEST(Compressed, TextIsNotTakenForTextUnderAnotherName) {
+  const DataFolder folder;
+  const std::string gzip = "\x1f\x8b\x08 and more";
+  for (const auto& [name, bytes, said] : std::vector<std::array<std::string, 3>>{
+           {"a.jsonl.gz", gzip, "is compressed by gzip, not text: decompress it (gunzip)"},
+           {"a.jsonl", gzip, "is compressed by gzip"},
+           {"a.txt", compressed("some text"), "is compressed by zstd, not text: name it NAME.zst"},
+           {"a.xz", std::string("\xfd\x37zXZ\0 and more", 15), "is compressed by xz"},
+           {"a.parquet", "PAR1\x15 and more", "is a Parquet file"}}) {
+    const std::string path = folder.write(name, bytes);
+    const Config config = data_config({path}, 2);
+    for (const std::string& error :
+         {config_error([&] { open_dataset(config, *make_byte_tokenizer(), 256); }),
+          config_error([&] { pack({{path}, folder / "out", 2, 2, false, config.data}, *make_byte_tokenizer()); })})
+      EXPECT_THAT(error, testing::AllOf(HasSubstr(path), HasSubstr(said)));
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
 }
 
 TEST(Jsonl, LinesAreDocumentsWhateverHoldsThem) {
