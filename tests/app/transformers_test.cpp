@@ -207,6 +207,12 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling/rope_type=\"yarn\""));
   EXPECT_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e4}}),
               HasSubstr("rope_parameters/factor=null: is missing"));
+  EXPECT_THAT(refusal("rope_scaling", "yarn"), HasSubstr("config.json: rope_scaling=\"yarn\": must be an object"));
+  EXPECT_THAT(refusal("rope_scaling", nlohmann::json::array({{{"type", "linear"}}})), HasSubstr("must be an object"));
+  EXPECT_THAT(
+      refusal("rope_parameters", {{"full_attention", {{"rope_type", "yarn"}, {"factor", 4}}}}),
+      HasSubstr("rope_parameters/full_attention={\"factor\":4,\"rope_type\":\"yarn\"}: must not be an object: plait has the "
+                "same rotary positions in all layers"));
   EXPECT_THAT(
       refusal("sliding_window", 16),
       HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32: transformers' llama has none"));
@@ -217,10 +223,10 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=\"16\""));
   EXPECT_THAT(refusal("hidden_size", nullptr), HasSubstr("hidden_size=null: is missing"));
   EXPECT_THAT(refusal("intermediate_size", 28),
-              AllOf(HasSubstr("mlp.down_proj.weight=[16, 24]"), HasSubstr("must be [16, 28]")));
-  EXPECT_THAT(refusal("num_hidden_layers", 1), HasSubstr("model.layers.1."));
-  EXPECT_THAT(refusal("num_hidden_layers", 3),
-              AllOf(HasSubstr("model.layers.2.input_layernorm.weight"), HasSubstr("is missing")));
+              AllOf(HasSubstr(path("hf/model.safetensors") + ": model.layers.0.mlp.down_proj.weight=[16, 24]"),
+                    HasSubstr("must be [16, 28]")));
+  EXPECT_THAT(refusal("num_hidden_layers", 1), HasSubstr(path("hf/model.safetensors") + ": model.layers.1."));
+  EXPECT_THAT(refusal("num_hidden_layers", 3), HasSubstr(path("hf") + ": model.layers.2.input_layernorm.weight: is missing"));
   change("model_type", "qwen3");
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true: must be false"));
 }
@@ -291,6 +297,15 @@ TEST_F(Transformers, AreWrittenInTheFamilyThatHasTheirWindows) {
   EXPECT_EQ(load_config(path("again/config.yaml")).model.window_layers, (std::vector<std::int64_t>{0, 2}));
   EXPECT_EQ(load_config(path("again/config.yaml")).model.window, 5);
   EXPECT_THAT(exported("qkv_bias: false, window_layers: [0, 2]").errors, HasSubstr("model.window_layers=0, 2"));
+}
+
+// As transformers reads it.
+TEST_F(Transformers, OfOneFileDoNotMindAnIndexThatIsLeftBesideIt) {
+  copy("llama");
+  fs::copy(fixtures / "mistral/model.safetensors.index.json", path("hf/model.safetensors.index.json"));
+  ASSERT_EQ(plait("import @/hf --out @/run").status, 0);
+  ASSERT_EQ(plait("export @/run --out @/out").status, 0);
+  EXPECT_EQ(tensors_of(path("out")), tensors_of(fixtures / "llama"));
 }
 
 TEST_F(Transformers, TrustNoFile) {

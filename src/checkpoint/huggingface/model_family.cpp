@@ -76,6 +76,12 @@ class Fields {
     if (!at(field).is_boolean()) refuse(field, "must be true or false");
     return at(field).get<bool>();
   }
+  void expect_flat_object(const std::string& field, const std::string& why) const {
+    if (!at(field).is_object()) refuse(field, "must be an object");
+    for (const auto& [name, value] : at(field).items()) {
+      if (value.is_object()) refuse(field + "/" + name, "must not be an object: " + why);
+    }
+  }
   void expect_flag(const std::string& field, bool usual, const std::string& why) const {
     if (flag(field, usual) != usual) refuse(field, fmt::format("must be {}: {}", usual, why));
   }
@@ -112,6 +118,7 @@ void read_rotary(const Fields& f, ModelConfig& m) {
   m.rope_base = f.number("rope_theta", 1, 1e12, 10000);
   for (const char* section : {"rope_parameters", "rope_scaling"}) {
     if (!f.has(section)) continue;
+    f.expect_flat_object(section, "plait has the same rotary positions in all layers");
     const std::string at = std::string(section) + "/";
     m.rope_base = f.number(at + "rope_theta", 1, 1e12, m.rope_base);
     for (const char* name : {"rope_type", "type"}) {

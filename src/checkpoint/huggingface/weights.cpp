@@ -131,16 +131,17 @@ void write_file(const fs::path& path, const std::vector<Stored>& tensors, const 
 }  // namespace
 
 ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory) {
-  const fs::path index = directory / index_file;
-  if (!fs::exists(index)) {
-    if (!fs::exists(directory / single_file)) {
-      throw ConfigError(
-          fmt::format("{}: holds neither {} nor {}; weights in other formats are converted by transformers: "
-                      "save_pretrained()",
-                      directory.string(), single_file, index_file));
-    }
+  // The single file first, as transformers does: an index beside it is left from other weights.
+  if (fs::exists(directory / single_file)) {
     add_file(single_file);
     return;
+  }
+  const fs::path index = directory / index_file;
+  if (!fs::exists(index)) {
+    throw ConfigError(
+        fmt::format("{}: holds neither {} nor {}; weights in other formats are converted by transformers: "
+                    "save_pretrained()",
+                    directory.string(), single_file, index_file));
   }
   const nlohmann::json json = read_json_file(index.string(), most_index_bytes);
   const auto refuse = [&](const std::string& why) { throw ConfigError(index.string() + ": " + why); };
@@ -223,6 +224,11 @@ std::optional<DType> weight_type_named(std::string_view name) {
   return found == weight_types.end() ? std::nullopt : std::optional(*found);
 }
 
+std::string ForeignTensors::place_of(const std::string& tensor) const {
+  const auto file = file_of(tensor);
+  return (file ? files_[*file].path() : directory_).string() + ": " + tensor;
+}
+
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape) {
   StoredForm form;
   // transformers writes a prefix; files of the model without its head have none.
@@ -236,18 +242,19 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
     for (const Piece& piece : mapped.pieces) {
       known.insert(piece.tensor);
       if (!tensors.contains(piece.tensor)) {
-        problems.push_back({piece.tensor, "", "is missing", "", 0});
+        problems.push_back({tensors.place_of(piece.tensor), "", "is missing", "", 0});
         continue;
       }
       if (const auto type = tensors.unusable_type(piece.tensor)) {
-        problems.push_back({piece.tensor, *type, type_rule, "", 0});
+        problems.push_back({tensors.place_of(piece.tensor), *type, type_rule, "", 0});
         continue;
       }
       const TensorSpec& spec = tensors.tensor(piece.tensor);
       if (const std::vector<std::int64_t> expected = stored_shape(mapped, piece); spec.shape != expected)
-        problems.push_back(
-            {piece.tensor, shape_text(spec.shape), "must be " + shape_text(expected) + " by config.json", "", 0});
-      if (!is_weight_type(spec.dtype)) problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), type_rule, "", 0});
+        problems.push_back({tensors.place_of(piece.tensor), shape_text(spec.shape),
+                            "must be " + shape_text(expected) + " by config.json", "", 0});
+      if (!is_weight_type(spec.dtype))
+        problems.push_back({tensors.place_of(piece.tensor), std::string(to_string(spec.dtype)), type_rule, "", 0});
       if (std::exchange(is_first, false)) form.dtype = spec.dtype;
     }
   }
@@ -255,7 +262,7 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
     // A head that is tied may be stored beside the table it is tied to.
     const bool tied_head = shape.tie_embeddings && name == head_tensor;
     if (!known.contains(name) && !tied_head && !is_buffer(model.family, name))
-      problems.push_back({name, "", "is no tensor of a " + model.family + " of this shape", "", 0});
+      problems.push_back({tensors.place_of(name), "", "is no tensor of a " + model.family + " of this shape", "", 0});
   }
   if (problems.size() > most_problems) {
     const std::size_t more = problems.size() - most_problems;

@@ -19,9 +19,9 @@
 
 namespace plait::checkpoint::huggingface {
 
-// model.safetensors of a directory, or the files that model.safetensors.index.json names. Nothing in them is trusted:
-// ConfigError naming the file for whatever is not as the formats say, for an index that names a file elsewhere, and for tensors
-// that are missing, not in the index, or in two files.
+// model.safetensors of a directory, or where there is none the files that model.safetensors.index.json names. Nothing in them
+// is trusted: ConfigError naming the file for whatever is not as the formats say, for an index that names a file elsewhere, and
+// for tensors that are missing, not in the index, or in two files.
 class ForeignTensors {
  public:
   explicit ForeignTensors(const std::filesystem::path& directory);
@@ -30,6 +30,8 @@ class ForeignTensors {
   // The type in the file (BOOL, I64) of a tensor whose elements plait has no type for. Nothing for others, and if there is
   // none.
   std::optional<std::string> unusable_type(const std::string& name) const;
+  // "FILE: TENSOR", for messages; of a tensor that there is not the directory.
+  std::string place_of(const std::string& tensor) const;
   // With its name. ConfigError if there is none, or if it has an unusable_type().
   const TensorSpec& tensor(const std::string& name) const;
   // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32, F16 or BF16.
