@@ -1,6 +1,6 @@
 // RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), environment.json (of its last start),
-// init_from.json (of weights from another run), plan.json, metrics.jsonl, tokenizer, TensorBoard events, checkpoints/,
-// owner.lock and ranks.lock (run_lock.h).
+// init_from.json (of weights from another run), huggingface/ (of weights from such a model), plan.json, metrics.jsonl,
+// tokenizer, TensorBoard events, checkpoints/, owner.lock and ranks.lock (run_lock.h).
 #pragma once
 
 #include <filesystem>

@@ -3,8 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
@@ -18,6 +18,7 @@
 #include "core/json_file.h"
 #include "data/tokenizer.h"
 #include "parallel/rank_plan.h"
+#include "train/foreign_files.h"
 #include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
@@ -27,23 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 namespace hf = checkpoint::huggingface;
 
-// What an imported run keeps of where it came from.
-constexpr const char* kept_folder = "huggingface";
+// What an imported run keeps of how its weights were stored.
 constexpr const char* kept_form = "form.json";
 constexpr std::uint64_t most_form_bytes = 1 << 16;
-constexpr std::uint64_t most_side_bytes = std::uint64_t{1} << 30;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
-
-constexpr std::array side_files{"config.json",
-                                "generation_config.json",
-                                "tokenizer.json",
-                                "tokenizer_config.json",
-                                "special_tokens_map.json",
-                                "added_tokens.json",
-                                "vocab.json",
-                                "merges.txt",
-                                "tokenizer.model",
-                                "chat_template.jinja"};
 
 // Without a slash at its end.
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
@@ -73,11 +61,19 @@ class UnfinishedDirectory {
   fs::path target_, path_;
 };
 
-void copy_side_files(const fs::path& from, const fs::path& to) {
-  for (const char* name : side_files) {
-    if (fs::is_regular_file(from / name) && !fs::exists(to / name))
-      write_text_file(to / name, read_text(from / name, most_side_bytes));
-  }
+// Whether a model of transformers is what a run computes, weights aside.
+bool describes(const hf::ForeignModel& foreign, const model::ModelShape& shape) {
+  const model::ModelShape theirs = model::resolve_shape(foreign.model, foreign.model.vocab, 1);
+  const auto sizes = [](const model::ModelShape& s) {
+    const std::int64_t positions = s.position == Position::learned ? s.max_sequence : 0;
+    return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn, s.vocab, positions);
+  };
+  const auto kinds = [](const model::ModelShape& s) {
+    const ops::RopeScaling& r = s.rope_scaling;
+    return std::tuple(s.norm, s.norm_epsilon, s.mlp, s.position, s.rope_base, r.factor, r.low_freq_factor, r.high_freq_factor,
+                      r.original_max_position, s.tie_embeddings, s.bias, s.qkv_bias, s.qk_norm, s.window, s.window_layers);
+  };
+  return sizes(theirs) == sizes(shape) && kinds(theirs) == kinds(shape);
 }
 
 // Of what plait trains with, and not with moments.
@@ -157,21 +153,22 @@ std::vector<std::string> export_model(const ExportRequest& request) {
   const checkpoint::CheckpointReader reader(found.directory);
   const Config config = checkpoint::load_config_of(found.directory);
   const std::optional<hf::StoredForm> imported = kept_form_of(found.run_dir);
-  const fs::path kept = found.run_dir / kept_folder;
+  const nlohmann::ordered_json& state = reader.state();
+  const std::optional<fs::path> side_files = find_side_files(
+      found.run_dir, state.is_object() ? state.value("init_from", nlohmann::ordered_json()) : nlohmann::ordered_json());
 
   ModelConfig model = config.model;
   std::vector<std::string> notes;
   if (model.vocab == 0)
     model.vocab = data::has_tokenizer(found.run_dir) ? data::load_tokenizer(found.run_dir)->vocab() : data::vocabulary(config);
-  std::string family;
+  std::optional<hf::ForeignModel> foreign;
+  if (side_files) foreign = hf::read_model(*side_files);
+  // A run may train on longer sequences than the model was made for, and mostly does on shorter ones.
   std::int64_t positions = model.max_sequence > 0 ? model.max_sequence : config.data.sequence_length;
-  if (imported) {
-    const hf::ForeignModel foreign = hf::read_model(kept);
-    family = foreign.family, positions = foreign.positions;
-  } else {
-    family = hf::family_of(model);
-  }
+  if (foreign) positions = std::max(positions, foreign->positions);
   const model::ModelShape shape = model::resolve_shape(model, model.vocab, positions);
+  const bool as_it_came = foreign && describes(*foreign, shape);
+  const std::string family = as_it_came ? foreign->family : hf::family_of(model);
   expect_training_tensors(reader, shape, parallel::master_type(config), Restored::weights);
   hf::StoredForm form = imported.value_or(hf::StoredForm{
       .prefix = hf::usual_prefix(family), .dtype = config.precision.compute == "bf16" ? DType::bf16 : DType::f32});
@@ -180,21 +177,27 @@ std::vector<std::string> export_model(const ExportRequest& request) {
   UnfinishedDirectory unfinished(request.out);
   const fs::path& out = unfinished.path();
   const std::string dtype = form.dtype == DType::bf16 ? "bfloat16" : form.dtype == DType::f16 ? "float16" : "float32";
-  if (imported) {
-    copy_side_files(kept, out);
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(read_text(out / "config.json", most_side_bytes));
+  using Json = nlohmann::ordered_json;
+  const Json theirs = foreign ? Json::parse(read_text(*side_files / "config.json", most_side_bytes)) : Json();
+  Json json = as_it_came ? theirs : Json::parse(hf::config_json(model, positions, dtype));
+  if (as_it_came) {
     for (const char* field : {"torch_dtype", "dtype"}) {
       if (json.contains(field)) json[field] = dtype;
     }
-    write_text_file(out / "config.json", json.dump(2) + "\n");
-  } else {
-    write_text_file(out / "config.json", hf::config_json(model, positions, dtype));
-    if (config.data.tokenizer == "huggingface" && fs::exists(found.run_dir / "tokenizer.json")) {
-      write_text_file(out / "tokenizer.json", read_text(found.run_dir / "tokenizer.json", most_side_bytes));
-    } else {
-      notes.push_back("no tokenizer.json: the run's tokenizer is " + config.data.tokenizer);
+    if (positions > foreign->positions) json["max_position_embeddings"] = positions;
+  } else if (foreign) {
+    for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+      if (theirs.contains(field)) json[field] = theirs[field];
     }
+    notes.push_back("config.json is of the run's model section, which differs from " + (*side_files / "config.json").string());
   }
+  write_text_file(out / "config.json", json.dump(2) + "\n");
+  if (config.data.tokenizer == "huggingface" && fs::exists(found.run_dir / "tokenizer.json")) {
+    write_text_file(out / "tokenizer.json", read_text(found.run_dir / "tokenizer.json", most_side_bytes));
+  } else if (!foreign) {
+    notes.push_back("no tokenizer.json: the run's tokenizer is " + config.data.tokenizer);
+  }
+  if (foreign) copy_side_files(*side_files, out);
   hf::write_tensors(reader, family, shape, form, request.most_bytes, out, request.progress);
   unfinished.finish();
   return notes;

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/message.h"
 #include "data/tokenizer.h"
+#include "train/foreign_files.h"
 #include "train/initial_weights.h"
 #include "train/learning_rate.h"
 #include "train/sample_record.h"
@@ -43,8 +44,8 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
   const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
   const checkpoint::CheckpointReader reader(found.directory);
-  origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   require_same_shape(config, reader, found.run_dir);
+  origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
   if (const std::optional<Config> before = config_of(reader)) {
     const std::string moved = moved_schedule(before->train, config.train, found.step);
@@ -86,6 +87,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   const std::int64_t samples = optimizer ? samples_before(config, weights.checkpoint.directory, origin) : 0;
   RunStart start = new_run(config, *weights.tokenizer, own, origin);
   write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
+  keep_side_files(start.run_dir, weights.record);
   start.checkpoint = weights.checkpoint.directory;
   start.digest = weights.record.at("digest").get<std::string>();
   if (optimizer) start.step = weights.checkpoint.step;

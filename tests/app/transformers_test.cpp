@@ -231,6 +231,52 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true: must be false"));
 }
 
+// Fine-tuning changes the weights, and nothing beside them.
+TEST_F(Transformers, ComeOutOfARunWithWhatTheyHadBesideTheWeights) {
+  copy("llama");
+  change("bos_token_id", 1), change("eos_token_id", {2, 3}), change("pad_token_id", 0);
+  write("hf/generation_config.json", R"({"eos_token_id": [2, 3], "temperature": 0.5})");
+  write("hf/tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast"})");
+  write("hf/special_tokens_map.json", R"({"bos_token": "<s>"})");
+  const nlohmann::json given = nlohmann::json::parse(std::ifstream(path("hf/config.json")));
+  const std::string settings =
+      " --set run.dir=@ --set 'data.train=[" + write_tokens() +
+      "]' --set train.steps=1 --set train.global_batch=1 --set parallel.data=1 --set launch.device=cpu --set "
+      "log.tensorboard=false --set checkpoint.final=true --set run.name=";
+  const auto trains = [&](const std::string& options, const std::string& name) {
+    const Outcome trained = plait("train " + options + settings + name);
+    EXPECT_EQ(trained.status, 0) << trained.errors;
+  };
+  const auto exported = [&](const std::string& run) {
+    fs::remove_all(path("out"));
+    const Outcome done = plait("export @/" + run + " --out @/out");
+    EXPECT_EQ(done.status, 0) << done.errors;
+    for (const char* name : {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+      EXPECT_TRUE(fs::exists(path("out/") + name)) << run;
+    }
+    return nlohmann::json::parse(std::ifstream(path("out/config.json")));
+  };
+  ASSERT_EQ(plait("import @/hf --out @/base").status, 0);
+  trains("--init-from @/base --set data.sequence_length=16", "of-import");
+  trains("--init-from @/hf --set data.sequence_length=16", "of-folder");
+  trains("--init-from @/of-folder --set data.sequence_length=16", "again");
+  trains("--init-from @/hf --set data.sequence_length=64", "longer");
+  trains("--init-from @/base --set data.sequence_length=16 --set model.rope_base=5000", "other-base");
+  // As runs were that plait began before they kept it: what is still there.
+  trains("--init-from @/hf --set data.sequence_length=16", "older");
+  fs::remove_all(path("older/huggingface"));
+  EXPECT_EQ(exported("older"), given);
+  fs::remove_all(path("hf"));
+  for (const char* run : {"of-import", "of-folder", "again"}) EXPECT_EQ(exported(run), given) << run;
+  nlohmann::json longer = given;
+  longer["max_position_embeddings"] = 64;
+  EXPECT_EQ(exported("longer"), longer);
+  const nlohmann::json other = exported("other-base");
+  EXPECT_EQ(other["rope_parameters"]["rope_theta"], 5000);
+  EXPECT_EQ(other["max_position_embeddings"], given["max_position_embeddings"]);
+  EXPECT_EQ(other["eos_token_id"], given["eos_token_id"]);
+}
+
 // Which layers have a window is said in two ways; a model that was not imported is written in the family that has its windows.
 TEST_F(Transformers, KeepTheirSlidingWindows) {
   copy("qwen2-window");
