@@ -46,6 +46,13 @@ struct Message {
 
 [[noreturn]] void refuse_chat(const std::string& why) { throw ConfigError(why); }
 
+// Whatever else a message holds would be learned as if it were not there. What says nothing is left out: data sets that have a
+// field in some messages often have it as null in the others.
+bool says_something(const Json& value) {
+  return !value.is_null() && !(value.is_string() && value.get_ref<const std::string&>().empty()) &&
+         !(value.is_structured() && value.empty());
+}
+
 std::vector<Message> read_messages(const Json& json) {
   static const std::map<std::string, Message::Role> roles = {
       {"system", Message::Role::system}, {"user", Message::Role::user}, {"assistant", Message::Role::assistant}};
@@ -53,6 +60,14 @@ std::vector<Message> read_messages(const Json& json) {
   std::vector<Message> messages;
   for (const Json& entry : json) {
     const std::string where = fmt::format("messages[{}]", messages.size());
+    for (auto field = entry.begin(); entry.is_object() && field != entry.end(); ++field) {
+      if (field.key() != "role" && field.key() != "content" && says_something(*field)) {
+        refuse_chat(
+            fmt::format("{}.{} has no place in a chat template of plait's, which would leave it out: take the field away "
+                        "if that is meant, or encode such chats with the model's own template (data.tokenizer: tokens)",
+                        where, field.key()));
+      }
+    }
     const auto text = [&](const char* key) -> const std::string& {
       const auto found = entry.is_object() ? entry.find(key) : entry.end();
       if (!entry.is_object() || found == entry.end() || !found->is_string())

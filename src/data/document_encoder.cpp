@@ -55,10 +55,19 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
     });
   } catch (const nlohmann::json::parse_error& error) {
     refuse(first_invalid_utf8(line) ? "is not UTF-8 text" : fmt::format("is not JSON (at byte {} of the line)", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    refuse("has a number beyond 1.8e308: write it as text, or leave it out");
   }
   if (!document.is_object()) refuse("must be a JSON object");
   const auto text = document.find(text_key_), messages = document.find("messages");
   if (chat_ && messages != document.end()) {
+    for (const char* field : {"tools", "functions"}) {
+      if (const auto given = document.find(field); given != document.end() && !given->empty())
+        refuse(
+            fmt::format("'{}' has no place in a chat template of plait's, which would leave it out: take it away if that is "
+                        "meant, or encode such chats with the model's own template (data.tokenizer: tokens)",
+                        field));
+    }
     try {
       return chat_->add(*messages, to);
     } catch (const ConfigError& error) {

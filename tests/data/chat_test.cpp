@@ -164,6 +164,10 @@ TEST(Chats, ThatATemplateHasNoPlaceForAreRefused) {
   EXPECT_THAT(refusal("zephyr", R"([{"role": "tool", "content": "x"}])"), HasSubstr("messages[0].role is 'tool'"));
   EXPECT_THAT(refusal("zephyr", R"([{"role": "user", "content": null}])"), HasSubstr("messages[0].content must be a string"));
   EXPECT_THAT(refusal("zephyr", R"([{"role": "user", "content": "a"}, "b"])"), HasSubstr("messages[1].role must be a string"));
+  EXPECT_THAT(refusal("zephyr", R"([{"role": "assistant", "content": null, "tool_calls": [{"type": "function"}]}])"),
+              HasSubstr("messages[0].tool_calls has no place in a chat template of plait's, which would leave it out"));
+  EXPECT_THAT(refusal("zephyr", R"([{"role": "assistant", "content": "a", "reasoning_content": "r"}])"),
+              HasSubstr("messages[0].reasoning_content has no place"));
   EXPECT_THAT(refusal("mistral", ("[" + system + "," + user + "]").c_str()), HasSubstr("has no system messages"));
   EXPECT_THAT(refusal("mistral", ("[" + assistant + "]").c_str()), HasSubstr("messages[0]: with this chat template user and"));
   EXPECT_THAT(refusal("mistral", ("[" + user + "," + user + "]").c_str()),
@@ -171,6 +175,15 @@ TEST(Chats, ThatATemplateHasNoPlaceForAreRefused) {
   EXPECT_THAT(refusal("llama2", ("[" + system + "]").c_str()), HasSubstr("part of the user's that follows"));
   EXPECT_THAT(refusal("llama2", ("[" + user + "," + system + "]").c_str()),
               HasSubstr("only the first message may be a system"));
+}
+
+TEST(Chats, MayHaveFieldsThatSayNothing) {
+  const auto tokenizer = fixture_tokenizer("marked");
+  const auto tokens = [&](const char* more) {
+    const std::string json = R"([{"role": "assistant", "content": "a")" + std::string(more) + "}]";
+    return encode_chat(with_template("zephyr"), *tokenizer, ChatJson::parse(json)).tokens;
+  };
+  EXPECT_EQ(tokens(R"(, "tool_calls": null, "name": "", "functions": [])"), tokens(""));
 }
 
 // A SentencePiece model's control pieces are special tokens too, and what it says of offsets is understood.

@@ -141,12 +141,15 @@ TEST(Jsonl, ABadLineIsNamed) {
   EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\xff\"}"), HasSubstr("is not UTF-8 text"));
   EXPECT_THAT(refusal(std::string(101, '[')), HasSubstr("nested deeper than 100 levels"));
+  EXPECT_THAT(refusal("{\"text\": \"a\", \"score\": 1e999}"), HasSubstr("has a number beyond 1.8e308"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("must be a JSON object"));
   EXPECT_THAT(refusal("{\"txt\": \"a\"}"), HasSubstr("has no 'text' (data.jsonl.text_key)"));
   EXPECT_THAT(refusal("{\"text\": 1}"), HasSubstr("'text' must be a string"));
   EXPECT_THAT(refusal("{\"messages\": []}"), HasSubstr("is a chat: set data.chat_template"));
   EXPECT_THAT(refusal("{\"messages\": []}", true), HasSubstr("messages must be a list"));
   EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\"}]}", true), HasSubstr("messages[0].content must be a string"));
+  EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}", true),
+              HasSubstr("'tools' has no place in a chat template of plait's"));
   EXPECT_THAT(refusal("{}", true), HasSubstr("has no 'text' (data.jsonl.text_key) and no 'messages'"));
   EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"system\", \"content\": \"\"}]}", true), HasSubstr("no system messages"));
 }
