@@ -179,6 +179,17 @@ bool is_shard_index(const std::filesystem::path& path) {
                       "", 0}});
 }
 
+bool is_packed_tokenizer(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (name != "tokenizer.json" && name != "tokenizer.model") return false;
+  std::error_code failed;
+  for (fs::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (entry->path().extension() == ".documents" && is_document_index(entry->path())) return true;
+  }
+  return false;
+}
+
 TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)
     : path_(std::move(path)), temporary_(path_.string() + ".partial"), file_(File::create(temporary_)), wide_(vocab > 65536) {
   const Header header{};

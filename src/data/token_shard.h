@@ -61,6 +61,9 @@ bool is_token_shard(const std::filesystem::path& path);
 // beside it.
 bool is_shard_index(const std::filesystem::path& path);
 
+// Whether it is the tokenizer that `plait data pack` puts beside its shards, which is no text of theirs.
+bool is_packed_tokenizer(const std::filesystem::path& path);
+
 // Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears
 // under its name in finish(), complete and on disk; without finish() nothing is left behind.
 class TokenShardWriter {

@@ -105,13 +105,14 @@ EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encode
   return documents;
 }
 
-// nullptr: an empty text or an index that a wildcard matched.
+// nullptr: an empty text, or an index or the tokenizer of shards, that a wildcard matched.
 std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOptions& options, const DocumentEncoder& encoder,
                                          bool keep_open) {
   if (is_shard_index(file.path)) {
     if (file.by_wildcard) return nullptr;  // it is read with the .bin beside it
     throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
   }
+  if (file.by_wildcard && is_packed_tokenizer(file.path)) return nullptr;
   if (options.tokenizer.kind() == "tokens" || is_token_shard(file.path)) return open_shard(file.path, options, keep_open);
   DataFile data(file.path);
   const bool as_it_lies = options.tokenizer.kind() == "bytes" && !is_jsonl(file.path) && !is_zstd(file.path);
