@@ -153,9 +153,8 @@ std::vector<std::string> export_model(const ExportRequest& request) {
   const checkpoint::CheckpointReader reader(found.directory);
   const Config config = checkpoint::load_config_of(found.directory);
   const std::optional<hf::StoredForm> imported = kept_form_of(found.run_dir);
-  const nlohmann::ordered_json& state = reader.state();
-  const std::optional<fs::path> side_files = find_side_files(
-      found.run_dir, state.is_object() ? state.value("init_from", nlohmann::ordered_json()) : nlohmann::ordered_json());
+  const std::optional<fs::path> side_files =
+      find_side_files(found.run_dir, reader.state().value("init_from", nlohmann::ordered_json()));
 
   ModelConfig model = config.model;
   std::vector<std::string> notes;

@@ -207,6 +207,7 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling/rope_type=\"yarn\""));
   EXPECT_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e4}}),
               HasSubstr("rope_parameters/factor=null: is missing"));
+  EXPECT_THAT(refusal("rope_scaling", {{"factor", 8}}), HasSubstr("rope_scaling/rope_type=null: is missing"));
   EXPECT_THAT(refusal("rope_scaling", "yarn"), HasSubstr("config.json: rope_scaling=\"yarn\": must be an object"));
   EXPECT_THAT(refusal("rope_scaling", nlohmann::json::array({{{"type", "linear"}}})), HasSubstr("must be an object"));
   EXPECT_THAT(

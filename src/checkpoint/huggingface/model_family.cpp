@@ -121,6 +121,8 @@ void read_rotary(const Fields& f, ModelConfig& m) {
     f.expect_flat_object(section, "plait has the same rotary positions in all layers");
     const std::string at = std::string(section) + "/";
     m.rope_base = f.number(at + "rope_theta", 1, 1e12, m.rope_base);
+    if (f.has(at + "factor") && !f.has(at + "rope_type") && !f.has(at + "type"))
+      f.refuse(at + "rope_type", "is missing, so that nothing says what factor scales");
     for (const char* name : {"rope_type", "type"}) {
       const std::string kind = f.text(at + name, "default");
       if (kind == "llama3") {
