@@ -71,51 +71,16 @@ struct Gelu {
   }
 };
 
-// The scale of gelu(x). For x > 0 gelu grows with x, for others it is less than `most_below` in magnitude; so one exponential
-// is enough of all that a thread reads, but where even the largest is smaller than that.
-__global__ void gelu_scale_kernel(const uint4* x, std::int64_t chunks, unsigned* scale, ScaleCounters counters) {
-  await_previous_kernel();
-  let_next_kernel_begin();
-  constexpr float most_below = 0.172f;  // 0.17004, and room for its rounding
-  constexpr unsigned infinity = 0x7f80;
-  unsigned most = 0x80008000u;  // of 16-bit floats as signed numbers: those that are not negative are in their order
-  LargestMagnitude of_x;
-  const auto take = [&](const uint4& words) {
-    for (const unsigned word : {words.x, words.y, words.z, words.w}) {
-      most = __vmaxs2(most, word);
-      of_x.take(word);
-    }
-  };
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  std::int64_t i = first;
-  for (; i + (loads - 1) * stride < chunks; i += loads * stride) {
-    uint4 words[loads];
-#pragma unroll
-    for (int n = 0; n < loads; ++n) words[n] = x[i + n * stride];
-#pragma unroll
-    for (int n = 0; n < loads; ++n) take(words[n]);
+// A body of scaling_elementwise() that writes nothing.
+struct ScaleOfGelu {
+  const uint4* x;
+  template <int Width>
+  __device__ void run(std::int64_t first, LargestMagnitude& largest) const {
+    static_assert(Width == chunk);
+    const uint4 words = Gelu()(x[first / chunk]);
+    for (const unsigned word : {words.x, words.y, words.z, words.w}) largest.take(word);
   }
-  for (; i < chunks; i += stride) take(x[i]);
-
-  LargestMagnitude largest;
-  if (max(of_x.pairs >> 16, of_x.pairs & 0xffffu) >= infinity) {
-    largest.take(infinity);
-  } else {
-    const int largest_x = max(static_cast<short>(most >> 16), static_cast<short>(most & 0xffffu));
-    const __nv_bfloat16 made =
-        __float2bfloat16_rn(gelu<__nv_bfloat16>(__uint_as_float(static_cast<unsigned>(largest_x) << 16)));
-    if (to_float(made) >= most_below) {
-      largest.take(__bfloat16_as_ushort(made));
-    } else {
-      for (i = first; i < chunks; i += stride) {
-        const uint4 words = Gelu()(x[i]);
-        for (const unsigned word : {words.x, words.y, words.z, words.w}) largest.take(word);
-      }
-    }
-  }
-  finish_scale(largest, scale, counters);
-}
+};
 
 __device__ uint2 round_chunk(const uint4& words, float inverse) {
   const auto pair = [&](unsigned word) {
@@ -314,11 +279,8 @@ void for_operands(std::span<const QuantizedTensor> operands, const Act& act) {
 
 void find_scale(StreamRef stream, OpContext& context, View x, View scale, OperandOf of) {
   require(aligned_16({x.data, scale.data}), "find_scale: tensors are aligned to 16 bytes");
-  if (of == OperandOf::gelu) {
-    const std::int64_t chunks = x.elements() / chunk;
-    return launch(stream, {blocks_for(stream, chunks), threads}, gelu_scale_kernel, device_pointer<const uint4>(x), chunks,
-                  device_pointer<unsigned>(scale), cuda_context(context).scale_counters(native(stream)));
-  }
+  if (of == OperandOf::gelu)
+    return scaling_elementwise(stream, context, x.elements(), ScaleOfGelu{device_pointer<const uint4>(x)}, scale);
   const QuantizedTensor operand{x, {.values = {}, .transposed = {}, .scale = scale}};
   find_scales_at_once<1>(stream, context, {&operand, 1});
 }
