@@ -231,8 +231,9 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
       stream.copy(p.to->memory_of(next_place(p)), sent.data, sent.bytes);
       p.to->mark_sent(counters);
     }
-    counters.append(take_free_posts(p));  // none where a kernel has told of them
   });
+  // Behind what tells of all messages, for which others wait. None where a kernel has told of them.
+  for_each_other([&](int other) { counters.append(take_free_posts(peer(other))); });
   for_each_arrival([&](int other) {
     const std::size_t bytes = arriving(other);
     if (bytes == 0) return;
