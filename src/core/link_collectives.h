@@ -18,11 +18,13 @@ inline constexpr std::size_t most_reduced_by_all = std::size_t{64} << 10;
 // Pushes of so many bytes to each other rank always go by one kernel (between GPUs that reach each other's memory), as single
 // messages by kernels do by one block. Longer ones go by copy engines, which take no SM from compute; but an engine takes 11 us
 // to begin and 7 for every further rank (4 x H200), the kernel 5 for all of them. So it pays among three ranks and more, where
-// what a rank computes between two exchanges is short: up to so many FLOPs of products of 16 bits in a forward, or twice as
-// many of FP8 (docs/p2p.md, "Who pushes").
+// little is computed meanwhile: up to so many FLOPs of products of 16 bits, or twice as many of FP8 (docs/p2p.md, "Who
+// pushes").
 inline constexpr std::size_t longest_short_push = std::size_t{64} << 10;
 inline constexpr int fewest_ranks_by_kernel = 3;
-inline constexpr double most_flops_beside_kernel = 34e9;
+inline constexpr double most_flops_beside_kernel = 68e9;
+// An exchange in a braid has two halves of blocks beside it; where nobody knows more, that is what is assumed.
+inline constexpr int quarters_beside_in_braid = 4;
 // A sum of so little among so few is one kernel for all of it.
 inline constexpr std::size_t most_summed_by_one_kernel = std::size_t{4} << 10;
 inline constexpr int most_ranks_by_one_kernel = 8;

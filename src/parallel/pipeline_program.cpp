@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "parallel/braids.h"
+#include "parallel/computed_beside.h"
 #include "parallel/pass_messages.h"
 #include "parallel/program_set.h"
 #include "parallel/program_waits.h"
@@ -567,6 +568,7 @@ class ProgramBuilder {
       chunk.gradient_out_slots = chunk.previous_rank >= 0 ? gradient_out_slots : 0;
     }
     derive_waits(program_, spec_.buckets);
+    find_computed_beside(program_);
     return std::move(program_);
   }
 

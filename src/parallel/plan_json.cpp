@@ -26,6 +26,7 @@ Json to_json(const Program& program) {
         if (part) entry["exchange"].push_back(name);
       }
     }
+    if (communicates_in_pass(i)) entry["beside"] = i.beside;
     if (program.several) set("lane", i.lane);
     set("batch_slot", i.batch_slot);
     set("slot", i.slot);

@@ -170,6 +170,16 @@ bool is_exchange(InstructionKind kind) {
          kind == InstructionKind::exchange_backward;
 }
 
+bool computes_segment(InstructionKind kind) {
+  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
+         kind == InstructionKind::backward_weight;
+}
+
+bool communicates_in_pass(const Instruction& i) {
+  return i.kind == InstructionKind::exchange_loss || (is_scale_exchange(i.kind) && i.segment >= 0) ||
+         (is_exchange(i.kind) && i.exchange.communicates());
+}
+
 bool is_scale_exchange(InstructionKind kind) {
   return kind == InstructionKind::exchange_forward_scale || kind == InstructionKind::exchange_backward_scale ||
          kind == InstructionKind::exchange_weight_scales;

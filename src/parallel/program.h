@@ -90,6 +90,9 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
+// Of Instruction::beside: more makes no difference to anybody.
+inline constexpr int most_beside = 16;
+
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
   model::PassPart part = model::PassPart::whole;  // of forward and backward_input
@@ -97,6 +100,7 @@ struct Instruction {
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Group group = groups::replicas;       // of a collective
   Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
+  int beside = 0;                       // of an exchange: quarters of blocks computed meanwhile, up to most_beside
   int lane = -1;                        // see Program::lanes
   int batch_slot = -1;                  // of the batch, where it is needed
   int slot = -1;                        // activations of (segment, micro_batch); send_activation: whose `output` it sends
@@ -179,6 +183,8 @@ BufferId norm_buffer(const Instruction& i);
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
 
 bool is_exchange(InstructionKind kind);
+bool computes_segment(InstructionKind kind);      // forward and both parts of backward
+bool communicates_in_pass(const Instruction& i);  // an exchange of whatever kind between computations of a pass
 bool is_scale_exchange(InstructionKind kind);
 
 // Whether instructions of this kind may be over one group or another, so that `group` tells two of them apart.

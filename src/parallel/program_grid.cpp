@@ -20,11 +20,6 @@ struct DrawnPass {
   int exchanges = 0, exposed_exchanges = 0;
 };
 
-bool is_segment(InstructionKind kind) {
-  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
-         kind == InstructionKind::backward_weight;
-}
-
 // (chunk, micro-batch)
 using WhichBatch = std::pair<int, int>;
 WhichBatch batch_of(const Instruction& i) { return {i.chunk, i.micro_batch}; }
@@ -38,7 +33,7 @@ bool is_weight_pass(const Program& program, const Instruction& i) {
 bool splits_backward(const Program& program) {
   std::map<WhichBatch, const Instruction*> previous;  // of a segment
   for (const Instruction& i : program.instructions) {
-    if (!is_segment(i.kind)) continue;
+    if (!computes_segment(i.kind)) continue;
     const Instruction*& before = previous[batch_of(i)];
     const bool at_once = before != nullptr && before->kind == InstructionKind::backward_input && before->segment == i.segment;
     if (is_weight_pass(program, i) && has_norm(program.kind(i.segment)) && !at_once) return true;
@@ -51,44 +46,10 @@ bool splits_backward(const Program& program) {
 std::set<WhichBatch> whole_backwards(const Program& program) {
   std::set<WhichBatch> weighed, whole;
   for (const Instruction& i : program.instructions) {
-    if (is_segment(i.kind) && is_weight_pass(program, i)) weighed.insert(batch_of(i));
+    if (computes_segment(i.kind) && is_weight_pass(program, i)) weighed.insert(batch_of(i));
     if (i.kind == InstructionKind::backward_input && weighed.contains(batch_of(i))) whole.insert(batch_of(i));
   }
   return whole;
-}
-
-bool communicates(const Instruction& i) {
-  return i.kind == InstructionKind::exchange_loss || (is_scale_exchange(i.kind) && i.segment >= 0) ||
-         (is_exchange(i.kind) && i.exchange.communicates());
-}
-
-// Of each exchange that communicates, whether there is anything to compute from where its input is there to where its result
-// is needed.
-std::map<int, bool> exchanges_of(const Program& program) {
-  const int count = static_cast<int>(program.instructions.size());
-  const auto is_computed = [&](int n) { return program.stream_of(program.at(n)).role == StreamRole::compute; };
-  std::map<int, bool> is_hidden;
-  int input = -1;  // the last computed instruction that exchanges so far have waited for
-  for (int n = 0; n < count; ++n) {
-    const Instruction& i = program.at(n);
-    if (program.stream_of(i).role == StreamRole::exchange) {
-      for (const int awaited : i.waits) {
-        // A later one is the step's before it.
-        if (awaited < n && is_computed(awaited)) input = std::max(input, awaited);
-      }
-    }
-    if (!communicates(i)) continue;
-    bool& hidden = is_hidden[n];
-    if (is_computed(n)) continue;  // no overlap
-    for (int k = input + 1; k < count && !hidden; ++k) {
-      if (!is_computed(k)) continue;
-      const auto needs = [&](int awaited) { return awaited >= n && awaited < k && program.at(awaited).stream == i.stream; };
-      const std::vector<int>& waits = program.at(k).waits;
-      if (std::any_of(waits.begin(), waits.end(), needs)) break;
-      hidden = is_segment(program.at(k).kind);
-    }
-  }
-  return is_hidden;
 }
 
 // `split`: some backwards of the programs are.
@@ -99,20 +60,20 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const Instruction& i = program.at(n);
     if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n, .last = n});
-    if (!is_segment(i.kind)) continue;
+    if (!computes_segment(i.kind)) continue;
     const bool forward = i.kind == InstructionKind::forward, is_whole = !split || whole.contains(batch_of(i));
     const char letter = forward ? 'F' : !is_whole && is_weight_pass(program, i) ? 'W' : 'B';
     const auto [it, fresh] = known.try_emplace({letter, i.chunk, i.micro_batch}, passes.size());
     if (fresh) passes.push_back({letter, i.chunk, i.micro_batch, n, n, forward || !is_whole ? 1 : 2});
     passes[it->second].last = n;
   }
-  for (const auto& [n, is_hidden] : exchanges_of(program)) {
-    const Instruction& i = program.at(n);
+  for (const Instruction& i : program.instructions) {
+    if (!communicates_in_pass(i)) continue;
     const bool backward = i.kind == InstructionKind::exchange_backward || i.kind == InstructionKind::exchange_recompute ||
                           i.kind == InstructionKind::exchange_backward_scale;
     DrawnPass& pass = passes[known.at({backward ? 'B' : 'F', i.chunk, i.micro_batch})];
     ++pass.exchanges;
-    if (!is_hidden) ++pass.exposed_exchanges;
+    if (i.beside == 0) ++pass.exposed_exchanges;
   }
   return passes;
 }

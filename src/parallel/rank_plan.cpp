@@ -336,11 +336,10 @@ bool kernels_push(const Config& config, DeviceKind device_kind) {
          config.comm.p2p != Transport::host && config.comm.p2p != Transport::relay;
 }
 
-// Of exchanges. What is pushed and what is computed between two exchanges both grow with the tokens of a rank's rows.
-std::size_t longest_exchange_by_kernel(const Config& config, int ranks) {
+// What is pushed and what is computed meanwhile both grow with the tokens of a rank's rows, so their product says it.
+double most_beside_kernel(const Config& config, int ranks) {
   using namespace link_collectives;
-  if (config.comm.mover == Mover::sm_write) return std::numeric_limits<std::size_t>::max();
-  if (config.comm.mover || ranks < fewest_ranks_by_kernel) return longest_short_push;
+  if (config.comm.mover || ranks < fewest_ranks_by_kernel) return 0;
   const model::ModelShape shape = model::resolve_shape(config.model, 1, config.data.sequence_length);
   const std::int64_t in_blocks = model::flop_terms(shape, config.data.sequence_length).block_parameters;
   // What a rank computes in half a block, P / 2 parameters, over what it pushes to each other rank: 2 P / 2 FLOPs for a row,
@@ -348,15 +347,24 @@ std::size_t longest_exchange_by_kernel(const Config& config, int ranks) {
   const double flops_per_byte = static_cast<double>(in_blocks) / static_cast<double>(shape.layers * shape.hidden) /
                                 static_cast<double>(size_of(DType::bf16));
   const double most_flops = most_flops_beside_kernel * (config.precision.matmul == MatmulType::fp8 ? 2 : 1);
-  return std::max(longest_short_push, static_cast<std::size_t>(most_flops / flops_per_byte));
+  return most_flops / (flops_per_byte / 2);
 }
 
 }  // namespace
 
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind) {
   CollectiveChoice choice = choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
-  if (kernels_push(config, device_kind)) choice.longest_by_kernel = longest_exchange_by_kernel(config, tensor_ranks);
+  if (!kernels_push(config, device_kind)) return choice;
+  const bool all = config.comm.mover == Mover::sm_write;
+  choice.longest_by_kernel = all ? std::numeric_limits<std::size_t>::max() : link_collectives::longest_short_push;
+  choice.most_beside_kernel = most_beside_kernel(config, tensor_ranks);
   return choice;
+}
+
+std::size_t CollectiveChoice::longest_beside(int quarters) const {
+  if (most_beside_kernel <= 0) return longest_by_kernel;
+  if (quarters == 0) return std::numeric_limits<std::size_t>::max();
+  return std::max(longest_by_kernel, static_cast<std::size_t>(most_beside_kernel / quarters));
 }
 
 CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind) {

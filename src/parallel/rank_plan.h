@@ -22,7 +22,11 @@ namespace plait::parallel {
 struct CollectiveChoice {
   CollectiveWay way = CollectiveWay::library;
   std::string reason = {};
-  std::size_t longest_by_kernel = 0;  // by links: bytes of a push to each other rank; longer ones by copy engines
+  // By links. Of pushes to each other rank, those up to so many bytes are made by a kernel, others by copy engines: of any
+  // collective, and of an exchange with so many quarters of blocks beside it (Instruction::beside).
+  std::size_t longest_by_kernel = 0;
+  std::size_t longest_beside(int quarters) const;
+  double most_beside_kernel = 0;  // bytes times quarters
 };
 // Of all tensor groups of a job: as asked for, else as comm.collectives_here says.
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind);
@@ -82,8 +86,8 @@ struct RankPlan {
   // landing_bytes() of memory; in less where messages come through slots in the host's.
   bool goes_by_links(const Group& group) const;
   std::size_t slice_bytes(const Group& group) const;
-  std::size_t landing_bytes(const Group& group) const;  // 0 unless it goes by links
-  std::size_t longest_by_kernel(const Group& group) const;
+  std::size_t landing_bytes(const Group& group) const;      // 0 unless it goes by links
+  std::size_t longest_by_kernel(const Group& group) const;  // of any collective
   // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
   std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }

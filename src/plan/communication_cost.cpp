@@ -157,7 +157,8 @@ double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, con
                                    const parallel::CollectiveChoice& by) const {
   if (ranks == 1) return 0;
   if (by.way == CollectiveWay::links) {
-    const Work work = pushes_with_kernels(kind, ranks, bytes, ring.latency_us, by.longest_by_kernel);
+    const Work work =
+        pushes_with_kernels(kind, ranks, bytes, ring.latency_us, by.longest_beside(link_collectives::quarters_beside_in_braid));
     const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, ring.gb_per_s) : ring.gb_per_s;
     if (most <= 0) return std::numeric_limits<double>::infinity();
     return work.seconds + work.bytes / (most * giga);

@@ -55,7 +55,6 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   by_links_ = stages.front().goes_by_links(parallel::groups::tensor);
-  longest_by_kernel_ = stages.front().longest_by_kernel(parallel::groups::tensor);
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -71,6 +70,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
         if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange, i.part);
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
+        item.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
         // An exchange that was timed beside compute has them in the seconds of both.
         if (item.pass.collectives.bytes > 0 && !item.pass.beside_compute) item.kernels = item.pass.seconds;
       } else {
@@ -201,7 +201,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     if (times == 0 || ranks == 1) return;
     require(group_way != nullptr, "StepCosts::work: the tensor group's way");
     const double bytes = item.pass.collectives.bytes, latency = group_way->latency_us;
-    const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, longest_by_kernel_)
+    const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
                                : communication_.collective(kind, ranks, bytes, latency);
     if (by_links_) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);

@@ -36,8 +36,9 @@ class StepCosts {
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;       // of a segment or exchange: its collectives
-    double kernels = 0;  // of a collective beside compute: seconds for which its kernels hold the device
+    PassCost pass;                      // of a segment or exchange: its collectives
+    double kernels = 0;                 // of a collective beside compute: seconds for which its kernels hold the device
+    std::size_t longest_by_kernel = 0;  // of an exchange by links: bytes of a push
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   double accumulation(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
@@ -50,7 +51,6 @@ class StepCosts {
   CommunicationCosts communication_;
   parallel::Layout layout_;
   bool by_links_ = false;                         // of the tensor group
-  std::size_t longest_by_kernel_ = 0;             // bytes of a push
   std::vector<std::vector<UnplacedCost>> items_;  // by pipeline rank and instruction
   Traffic traffic_;
   bool extrapolated_ = false;

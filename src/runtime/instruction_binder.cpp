@@ -187,6 +187,16 @@ std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
   };
 }
 
+Issue InstructionBinder::exchanging(const Instruction& i, std::function<void()> calls) const {
+  const auto found = groups_.by_links.find(parallel::groups::tensor);
+  if (found == groups_.by_links.end()) return always(std::move(calls));
+  return always([links = found->second.get(), longest = plan_.exchanges.longest_beside(i.beside), calls = std::move(calls)] {
+    links->push_by_kernel_up_to(longest);
+    calls();
+    links->reset_push_by_kernel();
+  });
+}
+
 Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
   model::Transformer::Residual residual;
   model::Transformer::Norm norm;
@@ -224,14 +234,14 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
     compute = [this, s, norm] { transformer_.norm_forward(s, norm); };
   }
   const std::function<void()> bring = i.exchange.gather ? gather(buffers_.norm(i).out, s) : nothing;
-  return always([compute, bring] {
+  return exchanging(i, [compute, bring] {
     compute();
     bring();
   });
 }
 
 Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
-  if (!i.exchange.norm) return always(gather(buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
+  if (!i.exchange.norm) return exchanging(i, gather(buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
   const View product = buffers_.norm_gradient(i.lane);
   const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
   const model::Transformer::NormBackward args{
@@ -248,7 +258,7 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
       .accumulate = i.accumulate};
   const std::function<void()> bring = i.exchange.gather ? gather(buffers_.whole(input_gradient), s) : nothing;
   if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
-    return always([this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
+    return exchanging(i, [this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
       model::Transformer::NormBackward in_parts = args;
       in_parts.out_gradient = group.reduce_scatter_addends(s, product, args.out_gradient.front());
       transformer_.norm_backward(s, context_, in_parts);
@@ -257,7 +267,7 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
     });
   }
   const std::function<void()> reduce = i.exchange.sum ? sum(product, s) : nothing;
-  return always([this, s, reduce, args, bring] {
+  return exchanging(i, [this, s, reduce, args, bring] {
     reduce();
     transformer_.norm_backward(s, context_, args);
     bring();

@@ -86,15 +86,20 @@ TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
 TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
   Config config = tensor_2();
   config.parallel.zero = 1;
-  const auto by_kernel = [&](const char* preset, double megabytes, int ranks = 4) {
+  const auto by_kernel = [&](const char* preset, double megabytes, int ranks = 4,
+                             int beside = link_collectives::quarters_beside_in_braid) {
     config.model = model_of(preset);
     return megabytes * 1e6 <=
-           static_cast<double>(parallel::choose_exchanges(config, ranks, DeviceKind::cuda).longest_by_kernel);
+           static_cast<double>(parallel::choose_exchanges(config, ranks, DeviceKind::cuda).longest_beside(beside));
   };
   EXPECT_TRUE(by_kernel("gpt2-124m", 3.1));
   EXPECT_TRUE(by_kernel("gpt2-774m", 2.6));
   EXPECT_TRUE(by_kernel("llama3-1b", 2.1));
   EXPECT_FALSE(by_kernel("gpt-2.8b", 2.6));
+  EXPECT_TRUE(by_kernel("gpt-2.8b", 2.6, 4, 2)) << "beside a weight part";
+  EXPECT_FALSE(by_kernel("gpt-2.8b", 5.2, 4, 2));
+  EXPECT_TRUE(by_kernel("gpt-2.8b", 100, 4, 0)) << "beside nothing";
+  EXPECT_FALSE(by_kernel("gpt-2.8b", 0.1, 2, 0)) << "one copy engine begins as soon";
   EXPECT_FALSE(by_kernel("gpt2-124m", 3.1, 2)) << "one copy engine begins as soon";
   EXPECT_TRUE(by_kernel("gpt-2.8b", 0.06, 2)) << "short";
   config.precision.matmul = MatmulType::fp8;
@@ -103,6 +108,7 @@ TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
   EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
   config.comm.mover = Mover::copy_engine;
   EXPECT_FALSE(by_kernel("gpt2-124m", 0.1));
+  EXPECT_FALSE(by_kernel("gpt2-124m", 0.1, 4, 0));
   config.comm.mover = Mover::sm_write;
   EXPECT_TRUE(by_kernel("gpt-2.8b", 100, 2));
   EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
@@ -113,7 +119,7 @@ TEST(CollectiveWays, KernelsPushBetweenGpusThatReachEachOthersMemoryOnly) {
   config.parallel.zero = 1;
   using Both = std::pair<std::size_t, std::size_t>;
   const auto longest = [&](DeviceKind kind) {
-    return Both{parallel::choose_exchanges(config, 3, kind).longest_by_kernel,
+    return Both{parallel::choose_exchanges(config, 3, kind).longest_beside(0),
                 parallel::choose_reductions(config, 3, kind).longest_by_kernel};
   };
   const Both some = longest(DeviceKind::cuda), none{0, 0};

@@ -60,6 +60,21 @@ TEST(ExchangeReport, CopyEnginesPushWhatIsTooLong) {
   EXPECT_EQ(report["links"][0]["mover"], "copy_engine");
 }
 
+TEST(ExchangeReport, KernelsPushWhatHasLittleBesideIt) {
+  // Long messages, and much to compute for a byte of them: in braids copy engines push, at the ends of the step kernels do.
+  const parallel::RankPlan plan = exchanging_plan({"comm.exchanges=links", "model.hidden=12288", "model.heads=96",
+                                                   "train.micro_batch=1", "train.global_batch=2", "data.sequence_length=3072"});
+  const ReportJson report = exchange_report(plan, exchange_links(Transport::direct, Transport::direct));
+  EXPECT_EQ(report["mover"], "copy_engine");
+  EXPECT_EQ(report["links"][0]["mover"], "copy_engine");
+  // Of two micro-batches over four halves of blocks and the head: a forward each, of which the second has a backward beside it.
+  EXPECT_EQ(report["exchanges"], 20);
+  EXPECT_EQ(report["by_kernel"], 5);
+  EXPECT_THAT(exchange_text(report, 120), HasSubstr("5 of 20 exchanges of a step have little beside them: pushed by sm_write"));
+  const ReportJson host = exchange_report(plan, exchange_links(Transport::host, Transport::host));
+  EXPECT_EQ(host["by_kernel"], 0);
+}
+
 TEST(ExchangeReport, NobodyPushesBetweenCpusOrByTheLibrary) {
   const ReportJson cpus = exchange_report(exchanging_plan({"comm.exchanges=links"}, DeviceKind::host),
                                           exchange_links(Transport::direct, Transport::direct));

@@ -12,6 +12,7 @@
 // messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,7 +33,7 @@ struct LinkCommunicatorSpec {
   GroupSpec group;
   std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
   std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
-  std::size_t longest_by_kernel = link_collectives::longest_short_push;  // bytes to each other rank; GPUs only
+  std::size_t longest_by_kernel = link_collectives::longest_short_push;  // bytes of a push to each other rank; GPUs only
   std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   LinkMaker make_link = p2p::make_link;
@@ -69,6 +70,9 @@ class LinkCommunicator final : public Communicator {
   // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and what is
   // zero stays zero. On all ranks at the same calls.
   void set_alone(bool alone) { alone_ = alone; }
+  // Until reset, longer pushes than the specification's go by a kernel too: up to so many bytes to each other rank.
+  void push_by_kernel_up_to(std::size_t bytes) { longest_by_kernel_ = std::max(bytes, always_by_kernel_); }
+  void reset_push_by_kernel() { longest_by_kernel_ = always_by_kernel_; }
 
  private:
   // The links to and from another rank; none of this rank itself.
@@ -127,7 +131,8 @@ class LinkCommunicator final : public Communicator {
 
   const int rank_;
   std::size_t slice_bytes_;
-  const std::size_t longest_by_kernel_;
+  const std::size_t always_by_kernel_;
+  std::size_t longest_by_kernel_;
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
   DeviceMemory memory_;

@@ -49,14 +49,21 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
   if (report.is_null()) return report;
   if (plan.goes_by_links(parallel::groups::tensor) && plan.device_kind == DeviceKind::cuda) {
     const std::size_t bytes = plan.slice_bytes(parallel::groups::tensor);
-    Mover mover = Mover::copy_engine;
+    int exchanges = 0, by_kernel = 0;
+    for (const parallel::Instruction& i : plan.train.instructions) {
+      if (!is_exchange(i.kind) || !i.exchange.communicates()) continue;
+      ++exchanges;
+      if (bytes <= plan.exchanges.longest_beside(i.beside)) ++by_kernel;
+    }
+    if (std::ranges::none_of(report["links"], has_places)) by_kernel = 0;
+    const Mover mover = by_kernel == exchanges ? Mover::sm_write : Mover::copy_engine;
     for (Json& link : report["links"]) {
-      if (bytes > plan.longest_by_kernel(parallel::groups::tensor) || !has_places(link)) continue;
-      mover = Mover::sm_write;
-      link["mover"] = to_string(mover);
+      if (has_places(link)) link["mover"] = to_string(mover);
     }
     report["mover"] = to_string(mover);
     report["push_bytes"] = bytes;
+    report["exchanges"] = exchanges;
+    report["by_kernel"] = by_kernel;
   }
   report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
   return report;
@@ -71,8 +78,11 @@ std::string exchange_text(const Json& report, int width) {
   const bool by_links = report["by"] == "links";
   std::string pushes;
   if (report.contains("mover")) {
+    const int by_kernel = report["by_kernel"].get<int>(), exchanges = report["exchanges"].get<int>();
     pushes = fmt::format("\npushed by {}, {} to each other rank", report["mover"].get<std::string>(),
                          format_bytes(report["push_bytes"].get<double>()));
+    if (by_kernel > 0 && by_kernel < exchanges)
+      pushes += fmt::format("\n{} of {} exchanges of a step have little beside them: pushed by sm_write", by_kernel, exchanges);
   }
   return fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}{}\nbraids: {}: {}",
                      names_of(report["groups"]), by_links ? "links" : "the library", report["reason"].get<std::string>(),
