@@ -317,8 +317,8 @@ struct CommConfig {
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
         "kernel only where it is at least 10 % faster. Kernels need GPUs. Exchanges by links (`comm.exchanges`), between GPUs "
         "that reach each other's memory: up to 64 KiB to each other rank always go by a kernel of the sender, more by copy "
-        "engines or, with `sm_write`, by that kernel too; `auto`: by the kernel among three ranks and more where a rank "
-        "computes little between two exchanges, up to 34 GFLOP of half a block's products in a forward, with FP8 68; "
+        "engines or, with `sm_write`, by that kernel too; `auto`: by the kernel among three ranks and more where little "
+        "is computed beside an exchange, up to 68 GFLOP of products a rank, with FP8 136; "
         "`sm_read`: as `copy_engine`. The log says which. Reductions by links: up to 64 KiB by the kernel, more by copy "
         "engines.");
     k.choice(

@@ -26,9 +26,8 @@ enum class PassPart { whole, first, last };
 //   saved     kept from forward to backward-weight of the same micro-batch: one copy per segment and micro-batch in flight
 //   forward   of no use once the segment's forward is done
 //   backward  computed in backward-input and kept until backward-weight
-//   scratch   both: computed in forward for the moment, and again in backward; of a gradient: valid within one instruction
-//   only.
-//             The moment's is one copy for all segments
+//   scratch   both: computed in forward for the moment, and again in backward; the moment's is one copy for all segments. Of a
+//             gradient: valid within one instruction only
 enum class Keep { saved, forward, backward, scratch };
 
 // How the tensor-parallel ranks share a tensor.

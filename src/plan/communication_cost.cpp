@@ -131,7 +131,7 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
   if (part > static_cast<double>(longest_by_kernel)) return work;
   work.seconds = rounds * std::min(start, 2 * profile.kernel_seconds + latency_us * micro);
   if (part <= static_cast<double>(link_collectives::longest_short_push)) return work;
-  work.compute_slowdown += push_kernel_slowdown;
+  work.compute_slowdown = push_kernel_slowdown;  // no engine copies beside it
   work.slowed_by_compute = rounds * push_kernel_wait / work.seconds;
   return work;
 }

@@ -161,6 +161,33 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
   }
 }
 
+// In quarters of blocks: of exchanges in the middle of a pass.
+TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
+  const auto beside = [](bool braided, bool fp8, InstructionKind kind, int micro_batch) {
+    const RankProgram rank =
+        make_set({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .tensor = 2, .braided = braided, .fp8 = fp8})
+            .programs.front();
+    const int middle = static_cast<int>(rank.program.segments.size()) / 2;
+    for (const Instruction& i : rank.program.instructions) {
+      if (i.kind == kind && i.micro_batch == micro_batch && i.segment == middle) return i.beside;
+    }
+    return -1;
+  };
+  using enum InstructionKind;
+  for (const bool fp8 : {false, true}) {
+    for (const int micro_batch : {0, 1, 2}) {
+      EXPECT_EQ(beside(false, fp8, exchange_forward, micro_batch), 0);
+      EXPECT_EQ(beside(false, fp8, exchange_backward, micro_batch), 2) << "a weight part";
+    }
+    EXPECT_EQ(beside(true, fp8, exchange_forward, 0), 0) << "by itself";
+    EXPECT_EQ(beside(true, fp8, exchange_backward, 2), 2) << "by itself";
+  }
+  EXPECT_EQ(beside(true, false, exchange_forward, 1), 4) << "both parts of a backward";
+  EXPECT_EQ(beside(true, false, exchange_backward, 1), 4) << "a weight part and a forward";
+  EXPECT_EQ(beside(true, true, exchange_forward, 1), 3) << "parts, of which three are computed in that time";
+  EXPECT_EQ(beside(true, true, exchange_backward, 1), 3);
+}
+
 // And takes one more micro-batch's activations for it.
 TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
   const auto slots = [](const SetSpec& spec) { return make_set(spec).program(0).chunks[0].activation_slots; };

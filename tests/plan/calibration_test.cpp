@@ -154,6 +154,12 @@ TEST(CommunicationCosts, KernelsPushSoonerAndSlowComputeDown) {
     EXPECT_GT(kernel.compute_slowdown, engines.compute_slowdown + 0.1);
     EXPECT_GT(kernel.slowed_by_compute, 0);
     EXPECT_EQ(costs.pushes(Collective::all_gather, ranks, bytes, 0, 999'999).seconds, engines.seconds) << "too long for it";
+    // What copies of engines cost compute was measured, and no engine copies beside the kernel.
+    Machine measured = machine;
+    measured.calibration.emplace().message_slowdown = 0.08;
+    const CommunicationCosts beside(measured);
+    EXPECT_EQ(beside.pushes(Collective::all_gather, ranks, bytes, 0, 0).compute_slowdown, 0.08);
+    EXPECT_EQ(beside.pushes(Collective::all_gather, ranks, bytes, 0, 1 << 20).compute_slowdown, kernel.compute_slowdown);
   }
   const double scales = 32;
   EXPECT_EQ(costs.push_kernels(Collective::all_reduce, 4, scales).seconds, 0) << "a part of the kernel that pushes";
