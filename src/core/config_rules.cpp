@@ -289,11 +289,12 @@ std::vector<CrossRule> train_rules() {
        [](const Config& c) {
          return unless(c.train.optimizer.warmup <= c.train.steps, fmt::format("must be at most train.steps={}", c.train.steps));
        }},
-      {{"train.optimizer.decay_steps", "train.steps"},
-       "is at most `train.steps`",
+      {{"train.optimizer.decay_steps", "train.optimizer.warmup", "train.steps"},
+       "with `train.optimizer.warmup` is at most `train.steps`",
        [](const Config& c) {
-         return unless(c.train.optimizer.decay_steps <= c.train.steps,
-                       fmt::format("must be at most train.steps={}", c.train.steps));
+         const OptimizerConfig& o = c.train.optimizer;
+         return unless(o.decay_steps <= std::max<std::int64_t>(0, c.train.steps - o.warmup),
+                       fmt::format("must be at most train.steps={} less train.optimizer.warmup={}", c.train.steps, o.warmup));
        }},
       {{"train.init_from.optimizer", "train.init_from.path"},
        "needs `train.init_from.path`",
