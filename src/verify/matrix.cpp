@@ -48,8 +48,16 @@ std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& bas
     VerifyModel model{variant.name, variant.overrides, {}, {}};
     std::vector<std::string> overrides = variant.overrides;
     append(overrides, serial_overrides());
-    model.serial = source(overrides);
-    model.tokenizer = data::create_tokenizer(model.serial);
+    try {
+      model.serial = source(overrides);
+      model.tokenizer = data::create_tokenizer(model.serial);
+    } catch (const ConfigError& error) {
+      if (models.empty()) throw;  // of the file itself
+      std::vector<ConfigProblem> problems = error.problems();
+      if (problems.empty()) problems.push_back({"verify.variants", variant.name, error.what(), "", 0});
+      for (ConfigProblem& problem : problems) problem.rule += fmt::format(" (variant \"{}\")", variant.name);
+      throw ConfigError(std::move(problems));
+    }
     models.push_back(std::move(model));
   }
   return models;
