@@ -99,8 +99,10 @@ class Evaluation {
     if (!rank_.is_main) return std::nullopt;
     DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = 0, .loss = 0, .bytes = {}};
     result.tokens = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    if (result.tokens == 0)
-      throw Error(fmt::format("{}: no token of the data set counts in the loss", request_.checkpoint.string()));
+    if (result.tokens == 0) {
+      throw ConfigError({{config_.data.validation.empty() ? "data.train" : "data.validation", "",
+                          "no token of the validation split counts in the loss (data.chat_template)", "", 0}});
+    }
     result.loss = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.tokens);
     if (!std::isfinite(result.loss)) throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), result.loss));
     if (data::has_text(tokenizer_->kind())) result.bytes = count_bytes(*tokens, windows);

@@ -189,6 +189,10 @@ TEST_F(EvalCommand, TakesTheLossOfWhatTheAssistantSays) {
     sum += std::log(total) - static_cast<double>(row[static_cast<unsigned char>(text[static_cast<std::size_t>(t + 1)])]);
   }
   EXPECT_NEAR(sum / 4, chat["loss"], 1e-5);
+  write("asked.jsonl", R"({"messages": [{"role": "user", "content": "ab"}]})");
+  EXPECT_THAT(refused("eval @/runs/r --data @/asked.jsonl --set data.chat_template=custom "
+                      "--set 'data.custom_template={assistant_end: .}'"),
+              HasSubstr("data.validation: no token of the validation split counts in the loss"));
 }
 
 TEST_F(EvalCommand, WritesTheSameLogitsInEveryLayout) {
