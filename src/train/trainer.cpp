@@ -185,7 +185,21 @@ class Trainer {
     const auto busy = meeting_.busy();
     std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(start_.run_dir);
     meeting_.meet("tokenizer");
+    require_sample(*tokenizer);
     return tokenizer;
+  }
+
+  // Here rather than after the last step, when the text is due.
+  void require_sample(const data::Tokenizer& tokenizer) const {
+    const TrainConfig& train = config_.train;
+    if (train.sample_tokens == 0) return;
+    if (!data::has_text(tokenizer.kind())) {
+      throw ConfigError(
+          {{"train.sample_tokens", std::to_string(train.sample_tokens),
+            fmt::format("must be 0 with data.tokenizer={}, which knows the text of no token", tokenizer.kind()), "", 0}});
+    }
+    if (tokenizer.encode(train.sample_prompt).empty())
+      throw ConfigError({{"train.sample_prompt", train.sample_prompt, "must be a token of data.tokenizer at least", "", 0}});
   }
 
   bool take_steps() {

@@ -330,6 +330,14 @@ TEST_F(TrainerTest, SamplesTextFromARun) {
   EXPECT_EQ(text, first);
 }
 
+// Before the first step, not when the text is due.
+TEST_F(TrainerTest, ASampleThatCannotBeMadeIsRefusedAtOnce) {
+  const auto refusal = [&](const std::vector<std::string>& set) { return error_of<ConfigError>([&] { train(request(set)); }); };
+  EXPECT_THAT(refusal({"train.sample_tokens=5", "data.tokenizer=random", "data.train=[]", "model.vocab=300"}),
+              testing::HasSubstr("train.sample_tokens=5: must be 0 with data.tokenizer=random"));
+  EXPECT_FALSE(fs::exists(run_dir()));
+}
+
 struct CommandCase {
   const char* arguments;
   int status;
