@@ -279,9 +279,12 @@ class Trainer {
     const std::int64_t every = config_.checkpoint.every;
     if (every > 0 && (start_.step / every + 1) * every < config_.train.steps) return;
     const bool final = config_.checkpoint.final;
-    say(fmt::format(
-        "no checkpoint {} (checkpoint.every: {}{}): if this run is killed it is lost; Ctrl-C, SIGTERM and SIGUSR1 save it",
-        final ? "before the last step" : "at all", every, final ? "" : ", checkpoint.final: false"));
+    const std::string lost = start_.resumed ? fmt::format("what it does after step {} is lost", start_.step) : "it is lost";
+    say(fmt::format("no checkpoint {} (checkpoint.every: {}{}): if this run is killed {}; Ctrl-C, SIGTERM and SIGUSR1 save it",
+                    final            ? "before the last step"
+                    : start_.resumed ? "any more"
+                                     : "at all",
+                    every, final ? "" : ", checkpoint.final: false", lost));
   }
 
   void say(const std::string& text) {

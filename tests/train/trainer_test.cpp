@@ -338,6 +338,15 @@ TEST_F(TrainerTest, ASampleThatCannotBeMadeIsRefusedAtOnce) {
   EXPECT_FALSE(fs::exists(run_dir()));
 }
 
+TEST_F(TrainerTest, AResumedRunSaysWhatOfItCanBeLost) {
+  ASSERT_EQ(train(request()), 0);
+  testing::internal::CaptureStderr();
+  const int status = train(request({"train.steps=7", "checkpoint.every=0"}, run_dir()));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("if this run is killed what it does after step 6 is lost;"));
+  EXPECT_EQ(status, 0);
+}
+
 struct CommandCase {
   const char* arguments;
   int status;
