@@ -410,6 +410,7 @@ class Trainer {
   void take(const runtime::StepResult& result) {
     if (result.halted) stop_at_non_finite(result);
     latest_ = result;
+    if (result.loss_tokens == 0) ++steps_without_targets_;
     window_ledger_.add(result.ledger);
     if (result.update > start_.step + 1) run_ledger_.add(result.ledger);
   }
@@ -446,6 +447,10 @@ class Trainer {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
                         window_ledger_.mean(), (batches.stalled_ms() - stalled_before_) / static_cast<double>(window_steps_),
                         session_.memory_report().allocated_bytes, validation, *dataset_, samples_after(step));
+      }
+      if (const std::int64_t steps = std::exchange(steps_without_targets_, 0); steps > 0) {
+        say(fmt::format("nothing was learned in {} of the steps up to {}: none of their targets counts (data.chat_template)",
+                        steps, step));
       }
       if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
@@ -558,7 +563,8 @@ class Trainer {
   parallel::LedgerSum window_ledger_;
   parallel::LedgerSum run_ledger_;  // all steps but the first, which still starts things up
   std::int64_t window_steps_ = 0;
-  double stalled_before_ = 0;  // the window: waiting for batches
+  std::int64_t steps_without_targets_ = 0;  // that count, since the last report
+  double stalled_before_ = 0;               // the window: waiting for batches
   Clock::time_point window_start_;
 };
 

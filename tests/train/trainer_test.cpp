@@ -347,6 +347,19 @@ TEST_F(TrainerTest, AResumedRunSaysWhatOfItCanBeLost) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(TrainerTest, StepsThatLearnNothingSaySo) {
+  std::ofstream chats(directory_ / "asked.jsonl");
+  for (int i = 0; i < 50; ++i) chats << R"({"messages": [{"role": "user", "content": "hello"}]})" << "\n";
+  chats.close();
+  testing::internal::CaptureStderr();
+  const int status = train(request({"data.train=[" + (directory_ / "asked.jsonl").string() + "]", "data.chat_template=custom",
+                                    "data.custom_template.assistant_end=\"\\n\"", "log.every=4", "train.eval_every=0"}));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(status, 0) << said;
+  for (const char* steps : {"1 of the steps up to 1:", "3 of the steps up to 4:", "2 of the steps up to 6:"})
+    EXPECT_THAT(said, testing::HasSubstr("nothing was learned in " + std::string(steps) + " none of their targets counts"));
+}
+
 struct CommandCase {
   const char* arguments;
   int status;
