@@ -9,6 +9,7 @@
 #include "bench/absent_groups.h"
 #include "bench/condition_sampler.h"
 #include "comm/meeting.h"
+#include "core/error.h"
 #include "core/message.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
@@ -71,6 +72,12 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
   MeasuredSteps measured;
   std::int64_t warmup = request.warmup;
   const auto take = [&](const runtime::StepResult& result) {
+    if (result.halted) {  // from here on updates do nothing, which takes less time
+      throw Error(
+          fmt::format("step {} is not finite (loss {}, gradient norm {}), so there is no step to time: a smaller "
+                      "train.optimizer.lr makes smaller steps before it",
+                      result.update, result.loss, result.grad_norm));
+    }
     measured.last = result;
     const std::int64_t total = warmup + request.steps;
     request.progress(static_cast<double>(result.update) / static_cast<double>(total),

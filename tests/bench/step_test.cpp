@@ -56,6 +56,16 @@ TEST(BenchmarkStep, Rank0TellsHowFarItIs) {
   }
 }
 
+// Updates do nothing from such a step on, and take less time than those of training.
+TEST(BenchmarkStep, AStepThatIsNotFiniteIsNoTime) {
+  StepBenchmarkRequest request = request_of(1, 2, 1, -1);
+  request.config.launch.ranks = 2;
+  request.config.train.optimizer.lr = 1e30;
+  request.config.train.clip = 0;
+  EXPECT_THAT(error_of<Error>([&] { return benchmark_step(request, [](const auto&) {}); }),
+              testing::HasSubstr("step 2 is not finite (loss "));
+}
+
 TEST(BenchmarkAlone, ARankTheLayoutHasNotAndALayoutThatIsNotGivenAreNamed) {
   const auto problem = [](const StepBenchmarkRequest& request) {
     return error_of<ConfigError>([&] { return benchmark_step(request, [](const auto&) {}); });
