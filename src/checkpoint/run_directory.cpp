@@ -72,7 +72,8 @@ fs::path run_directory_of(const fs::path& path) {
 Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& overrides) {
   const fs::path path = run_dir / "config.yaml";
   if (!fs::exists(path)) {
-    throw ConfigError(run_dir.string() + ": not a run directory: it holds no config.yaml");
+    throw ConfigError(run_dir.string() +
+                      (fs::exists(run_dir) ? ": not a run directory: it holds no config.yaml" : ": no such run directory"));
   }
   std::vector<std::string> all;
   if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept))

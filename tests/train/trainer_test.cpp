@@ -384,7 +384,8 @@ INSTANTIATE_TEST_SUITE_P(
                     CommandCase{"data pack --help", 0, "--tokenizer"}, CommandCase{"", 2, "Usage: plait"},
                     CommandCase{"trian", 2, "trian"}, CommandCase{"train", 2, "--resume"},
                     CommandCase{"train missing.yaml", 2, "missing.yaml"}, CommandCase{"train bad.yaml", 2, "model.hidden"},
-                    CommandCase{"train bad.yaml", 2, "train.steps"}, CommandCase{"train --resume nowhere", 2, "nowhere"},
+                    CommandCase{"train bad.yaml", 2, "train.steps"},
+                    CommandCase{"train --resume nowhere", 2, "nowhere: no such run directory"},
                     CommandCase{"sample nowhere --prompt x", 2, "nowhere"}, CommandCase{"bench step", 2, "--model"}));
 
 }  // namespace
