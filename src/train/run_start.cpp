@@ -38,6 +38,20 @@ std::optional<Config> config_of(const checkpoint::CheckpointReader& reader) {
   }
 }
 
+// What to say of a run.dir and a run.name that are not those that the run was started with: it stays where it is.
+std::string ignored_place(const Config& config, const fs::path& run_dir) {
+  try {
+    const RunConfig was = checkpoint::load_run_config(run_dir).run;
+    if (config.run.dir == was.dir && config.run.name == was.name) return "";
+  } catch (const ConfigError&) {
+    return "";  // it is gone, or cannot run any more
+  }
+  return fmt::format(
+      "run.dir={} and run.name={} have no effect: a run that is resumed stays in {} (elsewhere: --init-from, "
+      "--with-optimizer)",
+      config.run.dir, config.run.name, run_dir.string());
+}
+
 RunStart resume_run(const Config& config, const fs::path& path, const Own& own, RunOrigin& origin) {
   std::error_code missing;  // which find_checkpoint tells
   const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(path, missing));
@@ -47,6 +61,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   require_same_shape(config, reader, found.run_dir);
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
+  if (std::string place = ignored_place(config, found.run_dir); !place.empty()) origin.notes.push_back(std::move(place));
   if (const std::optional<Config> before = config_of(reader)) {
     const std::string moved = moved_schedule(before->train, config.train, found.step);
     if (!moved.empty()) origin.notes.push_back(moved);

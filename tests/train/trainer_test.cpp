@@ -347,6 +347,19 @@ TEST_F(TrainerTest, AResumedRunSaysWhatOfItCanBeLost) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(TrainerTest, AResumedRunStaysWhereItIsAndSaysSo) {
+  ASSERT_EQ(train(request()), 0);
+  const auto resumed = [&](const std::vector<std::string>& set) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(train(request(set, run_dir())), 0);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(resumed({"train.steps=7", "run.name=other"}),
+              testing::HasSubstr("run.name=other have no effect: a run that is resumed stays in " + run_dir().string()));
+  EXPECT_FALSE(fs::exists(run_dir("other")));
+  EXPECT_THAT(resumed({"train.steps=8"}), testing::Not(testing::HasSubstr("no effect")));
+}
+
 TEST_F(TrainerTest, StepsThatLearnNothingSaySo) {
   std::ofstream chats(directory_ / "asked.jsonl");
   for (int i = 0; i < 50; ++i) chats << R"({"messages": [{"role": "user", "content": "hello"}]})" << "\n";
