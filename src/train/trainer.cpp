@@ -75,6 +75,12 @@ void from_json(const comm::Json& json, BadTensor& bad) {
   fields.end();
 }
 
+// Whether a step is saved in any case.
+bool is_saved(const Config& config, std::int64_t step) {
+  const std::int64_t every = config.checkpoint.every;
+  return (every > 0 && step % every == 0) || (config.checkpoint.final && step == config.train.steps);
+}
+
 // Everything a run shows and records; rank 0 only.
 class Reporter {
  public:
@@ -421,7 +427,7 @@ class Trainer {
     const bool last = step == config_.train.steps;
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
     const bool evaluate = (every(config_.train.eval_every) || last) && dataset_->validation_tokens() > 0;
-    const bool save = every(config_.checkpoint.every) || (last && config_.checkpoint.final);
+    const bool save = is_saved(config_, step);
     // The first step still starts things up; it is reported by itself so that it does not blur the next window's speed.
     const bool report = first || last || every(config_.log.every) || evaluate;
     bool saved = false;
@@ -587,9 +593,13 @@ bool train_rank(const TrainRequest& request, const launch::StopSignals& signals,
     if (!trainer.run()) return false;
     run_dir = trainer.run_dir();
   }
-  if (rank.is_main && request.job.config.train.sample_tokens > 0 && request.job.config.checkpoint.final &&
-      signals.wish() == launch::Stop::none) {
-    print_sample(request.job.config, run_dir, rank.device);
+  const Config& config = request.job.config;
+  if (rank.is_main && config.train.sample_tokens > 0 && signals.wish() == launch::Stop::none) {
+    if (is_saved(config, config.train.steps)) {
+      print_sample(config, run_dir, rank.device);
+    } else {
+      message_to_stderr("no sample (train.sample_tokens): it needs the last step's checkpoint, and checkpoint.final is false");
+    }
   }
   return true;
 }

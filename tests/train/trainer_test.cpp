@@ -360,6 +360,17 @@ TEST_F(TrainerTest, AResumedRunStaysWhereItIsAndSaysSo) {
   EXPECT_THAT(resumed({"train.steps=8"}), testing::Not(testing::HasSubstr("no effect")));
 }
 
+TEST_F(TrainerTest, ASampleNeedsTheLastStepsCheckpoint) {
+  const auto said = [&](const std::string& every) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(train(request({"train.sample_tokens=5", "checkpoint.final=false", "checkpoint.every=" + every})), 0);
+    return testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said("4"), testing::HasSubstr("no sample (train.sample_tokens)"));
+  EXPECT_THAT(said("3"), testing::HasSubstr("sample, 5 tokens after"));
+}
+
 TEST_F(TrainerTest, StepsThatLearnNothingSaySo) {
   std::ofstream chats(directory_ / "asked.jsonl");
   for (int i = 0; i < 50; ++i) chats << R"({"messages": [{"role": "user", "content": "hello"}]})" << "\n";
