@@ -1,7 +1,9 @@
-// What the error types say.
+// What the error types say, and how it gets to a terminal.
 #include "core/error.h"
 
 #include <gmock/gmock.h>
+
+#include "core/message.h"
 
 namespace plait {
 namespace {
@@ -24,6 +26,12 @@ TEST(ErrorTest, ConfigErrorListsEveryProblemWithPlaceValueRuleAndNearestKey) {
 TEST(ErrorTest, OneProblemIsSingular) {
   EXPECT_THAT(ConfigError(std::vector<ConfigProblem>{{"data.train", "", "matches no file", "", 3}}).what(),
               HasSubstr("1 problem in the input:"));
+}
+
+TEST(ErrorTest, NoControlCharacterOfAFileGetsToTheTerminal) {
+  testing::internal::CaptureStderr();
+  message_to_stderr("a: tensor '\x1b[2J\r\x7fé': bad\n\tb");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "plait: a: tensor '?[2J??é': bad\n\tb\n");
 }
 
 TEST(ErrorTest, RequireThrowsWithMessageAndPlace) {
