@@ -221,6 +221,9 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("model_type", "qwen3"), HasSubstr("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(refusal("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be an integer from 1"));
+  EXPECT_THAT(refusal("num_key_value_heads", 3),
+              HasSubstr("config.json: num_key_value_heads=3: must divide num_attention_heads="));
+  EXPECT_THAT(refusal("head_dim", 7), HasSubstr("config.json: head_dim=7: must make heads of an even width, not 7"));
   EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=\"16\""));
   EXPECT_THAT(refusal("hidden_size", nullptr), HasSubstr("hidden_size=null: is missing"));
   EXPECT_THAT(refusal("intermediate_size", 28),

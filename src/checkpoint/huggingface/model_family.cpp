@@ -192,10 +192,14 @@ void read_llama(const Fields& f, ForeignModel& foreign) {
   m.layers = f.whole("num_hidden_layers", limits::layers.most);
   m.heads = f.whole("num_attention_heads", limits::heads.most);
   m.kv_heads = f.whole("num_key_value_heads", limits::heads.most, m.heads);
+  if (m.heads % m.kv_heads != 0) f.refuse("num_key_value_heads", fmt::format("must divide num_attention_heads={}", m.heads));
   const bool qwen3 = foreign.family == "qwen3";
   if (!f.has("head_dim") && !qwen3 && m.hidden % m.heads != 0)
     f.refuse("num_attention_heads", fmt::format("must divide hidden_size={}, as there is no head_dim", m.hidden));
   m.head_dim = f.whole("head_dim", limits::head_width.most, qwen3 ? 128 : m.hidden / m.heads);
+  if (m.head_dim % 2 != 0)
+    f.refuse(f.has("head_dim") ? "head_dim" : "num_attention_heads",
+             fmt::format("must make heads of an even width, not {}: rotary positions turn pairs", m.head_dim));
   m.ffn = f.whole("intermediate_size", limits::ffn.most);
   foreign.positions = f.whole("max_position_embeddings", limits::sequence.most);
   m.norm = NormKind::rms_norm, m.mlp = Mlp::swiglu, m.position = Position::rope;
