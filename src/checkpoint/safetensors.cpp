@@ -106,8 +106,10 @@ class HeaderParser {
     };
     try {
       return nlohmann::json::parse(text, bounded);
-    } catch (const nlohmann::json::exception& error) {
-      fail(std::string("the header is not JSON: ") + error.what());
+    } catch (const nlohmann::json::parse_error& error) {
+      fail("the header is not JSON (at byte " + std::to_string(error.byte) + " of it)");
+    } catch (const nlohmann::json::out_of_range&) {
+      fail("the header is not JSON: a number in it is too large");
     }
   }
 

@@ -249,7 +249,8 @@ TEST_F(Safetensors, AHeaderAboveTheFormatsLimitIsNotRead) {
 
 TEST_F(Safetensors, HeadersAreChecked) {
   EXPECT_THAT(error("[]", 0), HasSubstr("does not start with '{'"));
-  EXPECT_THAT(error("{\"a\"", 0), HasSubstr("not JSON"));
+  EXPECT_THAT(error("{\"a\"", 0), HasSubstr("not JSON (at byte 5 of it)"));
+  EXPECT_THAT(error("{\"a\":1e999}", 0), HasSubstr("not JSON: a number in it is too large"));
   EXPECT_THAT(error("{\"\xff\":{}}", 0), HasSubstr("not JSON"));
   EXPECT_THAT(error("{\"a\":" + std::string(1'000'000, '['), 0), HasSubstr("nested deeper"));
   EXPECT_THAT(error(R"({"a":3})", 0), HasSubstr("exactly dtype, shape and data_offsets"));

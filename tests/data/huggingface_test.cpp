@@ -224,7 +224,8 @@ TEST(HuggingFaceFile, IsRefusedByName) {
     const std::string file = folder.write("t.json", text);
     return config_error([&] { load_huggingface(file); });
   };
-  EXPECT_THAT(text_refusal("{"), HasSubstr("t.json: is not JSON"));
+  EXPECT_THAT(text_refusal("{"), HasSubstr("t.json: is not JSON (at byte 2)"));
+  EXPECT_THAT(text_refusal("[1e999]"), HasSubstr("is not JSON: a number in it is too large"));
   EXPECT_THAT(text_refusal("[]"), HasSubstr("must be an object"));
   EXPECT_THAT(text_refusal("{\"model\": \"\xff\"}"), HasSubstr("is not JSON"));
   EXPECT_THAT(text_refusal(std::string(1'000'000, '[')), HasSubstr("is not JSON"));

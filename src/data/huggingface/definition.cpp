@@ -242,8 +242,10 @@ TokenizerDefinition read_tokenizer_definition(const std::string& json, const std
   nlohmann::json document;
   try {
     document = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::exception& error) {
-    throw ConfigError({{origin, "", fmt::format("is not JSON: {}", error.what()), "", 0}});
+  } catch (const nlohmann::json::parse_error& error) {
+    throw ConfigError({{origin, "", fmt::format("is not JSON (at byte {})", error.byte), "", 0}});
+  } catch (const nlohmann::json::out_of_range&) {
+    throw ConfigError({{origin, "", "is not JSON: a number in it is too large", "", 0}});
   }
   const Field file(document, origin);
   if (file["model"].is_null()) file["model"].refuse("must be there: this is no tokenizer.json of Hugging Face's tokenizers");
