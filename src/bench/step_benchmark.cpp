@@ -72,7 +72,8 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
   MeasuredSteps measured;
   std::int64_t warmup = request.warmup;
   const auto take = [&](const runtime::StepResult& result) {
-    if (result.halted) {  // from here on updates do nothing, which takes less time
+    if (result.halted) {          // from here on updates do nothing, which takes less time
+      interpreter.synchronize();  // the steps behind it read batches, which go
       throw Error(
           fmt::format("step {} is not finite (loss {}, gradient norm {}), so there is no step to time: a smaller "
                       "train.optimizer.lr makes smaller steps before it",
