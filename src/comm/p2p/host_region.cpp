@@ -24,7 +24,8 @@ constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 class HostMemory final : public Region {
  public:
-  HostMemory(const RegionSpec& spec, const FileDescriptor& file) : length_(file_bytes(spec.bytes)) {
+  // `made`: by this end, which can offer it.
+  HostMemory(const RegionSpec& spec, FileDescriptor file, bool made) : length_(file_bytes(spec.bytes)) {
     mapping_ = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (mapping_ == MAP_FAILED) {
       throw DeviceError("region '" + spec.name + "': cannot map " + format_bytes(static_cast<double>(length_)) +
@@ -38,6 +39,7 @@ class HostMemory final : public Region {
       ::munmap(mapping_, length_);
       throw;
     }
+    if (made) file_ = std::move(file);
   }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
@@ -45,8 +47,13 @@ class HostMemory final : public Region {
     if (pinned_) unpin(mapping_);
     ::munmap(mapping_, length_);
   }
+  void offer(const std::string& name, HandleExchange& exchange) const override {
+    if (file_.get() < 0) return Region::offer(name, exchange);
+    exchange.give_descriptor(name, file_.get());
+  }
 
  private:
+  FileDescriptor file_;  // where it was made here
   std::size_t length_;
   void* mapping_ = nullptr;
   bool pinned_ = false;
@@ -91,17 +98,14 @@ void check_file(const RegionSpec& spec, const FileDescriptor& file) {
 
 }  // namespace
 
-std::unique_ptr<Region> export_host_memory(const RegionSpec& spec, HandleExchange& exchange) {
-  const FileDescriptor file = make_file(spec);
-  auto region = std::make_unique<HostMemory>(spec, file);
-  exchange.give_descriptor(spec.name, file.get());
-  return region;
+std::unique_ptr<Region> make_host_memory(const RegionSpec& spec) {
+  return std::make_unique<HostMemory>(spec, make_file(spec), true);
 }
 
 std::unique_ptr<Region> import_host_memory(const RegionSpec& spec, HandleExchange& exchange) {
-  const FileDescriptor file = exchange.take_descriptor(spec.name);
+  FileDescriptor file = exchange.take_descriptor(spec.name);
   check_file(spec, file);
-  return std::make_unique<HostMemory>(spec, file);
+  return std::make_unique<HostMemory>(spec, std::move(file), false);
 }
 
 }  // namespace plait::comm::p2p

@@ -21,9 +21,9 @@ void describe_gpu(Device, EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }
 std::byte* pin(void*, std::size_t, Device) { refuse(); }
 void unpin(void*) noexcept {}
-std::unique_ptr<Region> export_ipc(const RegionSpec&, HandleExchange&) { refuse(); }
+std::unique_ptr<Region> make_ipc(const RegionSpec&) { refuse(); }
 std::unique_ptr<Region> import_ipc(const RegionSpec&, HandleExchange&) { refuse(); }
-std::unique_ptr<Region> export_vmm(const RegionSpec&, HandleExchange&) { refuse(); }
+std::unique_ptr<Region> make_vmm(const RegionSpec&) { refuse(); }
 std::unique_ptr<Region> import_vmm(const RegionSpec&, HandleExchange&) { refuse(); }
 
 }  // namespace plait::comm::p2p

@@ -26,15 +26,25 @@ void check_spec(const RegionSpec& spec) {
 
 }  // namespace
 
-std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange) {
+void Region::offer(const std::string& name, HandleExchange&) const {
+  throw InternalError("region '" + name + "': only who has made the memory can offer it");
+}
+
+std::unique_ptr<Region> make_region(const RegionSpec& spec) {
   check_spec(spec);
   switch (spec.kind) {
-    case RegionKind::thread_memory: return export_thread_memory(spec, exchange);
-    case RegionKind::ipc: return export_ipc(spec, exchange);
-    case RegionKind::vmm: return export_vmm(spec, exchange);
-    case RegionKind::host_memory: return export_host_memory(spec, exchange);
+    case RegionKind::thread_memory: return make_thread_memory(spec);
+    case RegionKind::ipc: return make_ipc(spec);
+    case RegionKind::vmm: return make_vmm(spec);
+    case RegionKind::host_memory: return make_host_memory(spec);
   }
   throw InternalError("region '" + spec.name + "' is of no kind");
+}
+
+std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange) {
+  std::unique_ptr<Region> region = make_region(spec);
+  region->offer(spec.name, exchange);
+  return region;
 }
 
 std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange) {

@@ -1,7 +1,8 @@
 // Memory of one end of a mailbox that the other end can see too.
 //
-// One rank exports a region and its peer imports it; the kind says how the memory becomes visible. Each end holds its Region.
-// The memory lives until both have released it, except for `ipc`: there the importer must release it first (see ~Link).
+// One rank makes a region and offers it to its peer, or to several, who import it; the kind says how the memory becomes
+// visible. Each end holds its Region. The memory lives until all have released it, except for `ipc`: there the importers must
+// release it first (see ~Link).
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,9 @@ class Region {
   virtual ~Region() = default;
   std::byte* data() const { return data_; }  // as this end's device sees it
   std::size_t bytes() const { return bytes_; }
+  // Of one that was made here: tells a peer how to see it, who imports it under this name. For vmm and host_memory returns when
+  // the peer has taken it, so both ends must handle several regions in the same order.
+  virtual void offer(const std::string& name, HandleExchange& exchange) const;
 
  protected:
   std::byte* data_ = nullptr;
@@ -33,17 +37,17 @@ class Region {
 
 struct RegionSpec {
   RegionKind kind = RegionKind::thread_memory;
-  std::string name;       // unique in the job; both ends give the same
+  std::string name;       // unique in the job; both ends give the same to export_region and import_region
   std::size_t bytes = 0;  // both ends give the same
   Device memory_on;       // whose memory it is, numbered as in the exporter's process; the host for host_memory
   Device used_by;         // this end's device, which must be current on the calling thread
   bool fabric = false;    // vmm: pass a fabric handle instead of a file descriptor (EndFacts::fabric of both ends)
 };
 
-// Each end calls one of these. For vmm and host_memory the exporter returns when the peer has taken the memory, so both ends
-// must handle several regions in the same order. The memory is zeroed before anyone can import it. A DeviceError or CommError
-// says what the system refused and what to check.
-std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange);
+// One end makes the memory and offers it; the other imports it. It is zeroed before anyone can. A DeviceError or CommError says
+// what the system refused and what to check.
+std::unique_ptr<Region> make_region(const RegionSpec& spec);
+std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange);  // makes it, and offers it by its name
 std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange);
 
 }  // namespace plait::comm::p2p

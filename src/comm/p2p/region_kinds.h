@@ -7,15 +7,15 @@
 
 namespace plait::comm::p2p {
 
-std::unique_ptr<Region> export_thread_memory(const RegionSpec& spec, HandleExchange& exchange);
+std::unique_ptr<Region> make_thread_memory(const RegionSpec& spec);
 std::unique_ptr<Region> import_thread_memory(const RegionSpec& spec, HandleExchange& exchange);
-std::unique_ptr<Region> export_host_memory(const RegionSpec& spec, HandleExchange& exchange);
+std::unique_ptr<Region> make_host_memory(const RegionSpec& spec);
 std::unique_ptr<Region> import_host_memory(const RegionSpec& spec, HandleExchange& exchange);
 
 // Defined in cuda/, or in no_cuda.cpp where plait is built without CUDA (those throw DeviceError).
-std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& exchange);
+std::unique_ptr<Region> make_ipc(const RegionSpec& spec);
 std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& exchange);
-std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& exchange);
+std::unique_ptr<Region> make_vmm(const RegionSpec& spec);
 std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& exchange);
 
 // Lets `from` address the memory of `to`; both are GPUs of this process. Nothing to do where they are the same.

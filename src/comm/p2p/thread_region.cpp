@@ -33,6 +33,7 @@ class ThreadMemory final : public Region {
     data_ = memory_->data();
     bytes_ = memory_->bytes();
   }
+  void offer(const std::string& name, HandleExchange& exchange) const override { exchange.give_object(name, memory_); }
 
  private:
   std::shared_ptr<SharedMemory> memory_;
@@ -40,12 +41,11 @@ class ThreadMemory final : public Region {
 
 }  // namespace
 
-std::unique_ptr<Region> export_thread_memory(const RegionSpec& spec, HandleExchange& exchange) {
+std::unique_ptr<Region> make_thread_memory(const RegionSpec& spec) {
   if (spec.used_by.is_cuda()) enable_peer_access(spec.used_by, spec.memory_on);
-  const auto memory = std::make_shared<SharedMemory>(spec.memory_on, spec.bytes);
+  auto memory = std::make_shared<SharedMemory>(spec.memory_on, spec.bytes);
   make_current(spec.used_by);  // allocating made the memory's device current
-  exchange.give_object(spec.name, memory);
-  return std::make_unique<ThreadMemory>(memory);
+  return std::make_unique<ThreadMemory>(std::move(memory));
 }
 
 std::unique_ptr<Region> import_thread_memory(const RegionSpec& spec, HandleExchange& exchange) {

@@ -55,11 +55,22 @@ class ExportedIpcMemory final : public Region {
     stream.ref().synchronize();
     data_ = static_cast<std::byte*>(buffer_.data());
     bytes_ = spec.bytes;
+    make_current(spec.used_by);  // allocating made the memory's device current
+    const cudaError_t status = cudaIpcGetMemHandle(&handle_.handle, data_);
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      throw DeviceError("region '" + spec.name + "': " + to_string(spec.memory_on) +
+                        " has no IPC handles for its memory: " + cudaGetErrorString(status));
+    }
+    handle_.offset = reinterpret_cast<CUdeviceptr>(data_) - allocation_of(data_).base;
+    handle_.bytes = bytes_;
   }
+  void offer(const std::string& name, HandleExchange& exchange) const override { exchange.give(name, handle_); }
 
  private:
   DeviceMemory memory_;
   Buffer buffer_;
+  IpcHandle handle_;
 };
 
 class ImportedIpcMemory final : public Region {
@@ -99,21 +110,9 @@ class ImportedIpcMemory final : public Region {
 
 }  // namespace
 
-std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& exchange) {
+std::unique_ptr<Region> make_ipc(const RegionSpec& spec) {
   if (spec.used_by != spec.memory_on) enable_peer_access(spec.used_by, spec.memory_on);
-  auto region = std::make_unique<ExportedIpcMemory>(spec);
-  IpcHandle handle{.bytes = region->bytes()};
-  const cudaError_t status = cudaIpcGetMemHandle(&handle.handle, region->data());
-  make_current(spec.used_by);  // allocating made the memory's device current
-  if (status != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    throw DeviceError("region '" + spec.name + "': " + to_string(spec.memory_on) +
-                      " has no IPC handles for its memory: " + cudaGetErrorString(status));
-  }
-  const Range range = allocation_of(region->data());
-  handle.offset = reinterpret_cast<CUdeviceptr>(region->data()) - range.base;
-  exchange.give(spec.name, handle);
-  return region;
+  return std::make_unique<ExportedIpcMemory>(spec);
 }
 
 std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& exchange) {

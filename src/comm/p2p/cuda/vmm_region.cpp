@@ -2,6 +2,7 @@
 // until the last process has unmapped it.
 #include <spdlog/fmt/fmt.h>
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -83,6 +84,15 @@ class VmmMemory final : public Region {
   VmmMemory& operator=(const VmmMemory&) = delete;
   ~VmmMemory() override { unmap(); }
 
+  void can_be_offered(const VmmHandle& handle, FileDescriptor descriptor) {
+    handle_ = handle, descriptor_ = std::move(descriptor);
+  }
+  void offer(const std::string& name, HandleExchange& exchange) const override {
+    if (!handle_) return Region::offer(name, exchange);
+    exchange.give(name, *handle_);
+    if (!handle_->fabric) exchange.give_descriptor(name + "/descriptor", descriptor_.get());
+  }
+
  private:
   void unmap() noexcept {
     if (mapped_) static_cast<void>(driver_.unmap(address_, length_));
@@ -93,6 +103,8 @@ class VmmMemory final : public Region {
   CUdeviceptr address_ = 0;
   std::size_t length_;
   bool mapped_ = false;
+  std::optional<VmmHandle> handle_;  // where it was made here
+  FileDescriptor descriptor_;        // unless by fabric
 };
 
 CUmemAllocationHandleType handle_type(const RegionSpec& spec) {
@@ -120,23 +132,21 @@ void zero(Device device, std::byte* memory, std::size_t bytes) {
 
 }  // namespace
 
-std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& exchange) {
-  VmmHandle handle{.fabric = spec.fabric};
-  FileDescriptor descriptor;
-  auto region = explained(spec, "make memory to share", [&] {
+std::unique_ptr<Region> make_vmm(const RegionSpec& spec) {
+  return explained(spec, "make memory to share", [&] {
     const VmmDriver driver;
     const CUmemAllocationProp properties = exportable_memory(spec.memory_on.index, handle_type(spec));
     std::size_t granularity = 0;
     check(driver.granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), "cuMemGetAllocationGranularity");
-    const std::size_t length = (spec.bytes + granularity - 1) / granularity * granularity;
+    VmmHandle handle{.length = (spec.bytes + granularity - 1) / granularity * granularity, .fabric = spec.fabric};
     Allocation allocation(driver);
-    check(driver.create(&allocation.handle, length, &properties, 0), "cuMemCreate");
+    check(driver.create(&allocation.handle, handle.length, &properties, 0), "cuMemCreate");
     std::vector<Device> users = {spec.memory_on};  // it clears the memory
     if (spec.used_by != spec.memory_on) users.push_back(spec.used_by);
-    auto memory = std::make_unique<VmmMemory>(driver, allocation, length, spec.bytes, users);
-    zero(spec.memory_on, memory->data(), length);
+    auto memory = std::make_unique<VmmMemory>(driver, allocation, handle.length, spec.bytes, users);
+    zero(spec.memory_on, memory->data(), handle.length);
     make_current(spec.used_by);
-    handle.length = length;
+    FileDescriptor descriptor;
     if (spec.fabric) {
       check(driver.export_handle(&handle.of_fabric, allocation.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0),
             "cuMemExportToShareableHandle");
@@ -146,11 +156,9 @@ std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& excha
             "cuMemExportToShareableHandle");
       descriptor = FileDescriptor(exported);
     }
+    memory->can_be_offered(handle, std::move(descriptor));
     return memory;
   });
-  exchange.give(spec.name, handle);
-  if (!spec.fabric) exchange.give_descriptor(spec.name + "/descriptor", descriptor.get());
-  return region;
 }
 
 std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& exchange) {
