@@ -48,6 +48,9 @@ class AbsentLink final : public comm::p2p::Link {
   comm::p2p::CountedCopy counted_copy(const void*, std::size_t, int) override { no_places(); }
   void post(comm::p2p::CounterBatch&) override { no_places(); }
   void await_arrival(comm::p2p::CounterBatch&) override { no_places(); }
+  void signal(comm::p2p::CounterBatch&) override { no_places(); }
+  comm::p2p::CounterValue next_signal() override { no_places(); }
+  void await_signal(comm::p2p::CounterBatch&) override { no_places(); }
   const std::vector<comm::p2p::Place>& places() const override { return places_; }
   std::byte* memory_of(int) const override { no_places(); }
   bool announces() const override { return true; }

@@ -44,6 +44,9 @@ class Communicator {
   virtual void release_addends(StreamRef) {}
   // data.elements() == part.elements() * size(). `part` may be this rank's slice of `data` (in place).
   virtual void all_gather(StreamRef stream, View part, View data) = 0;
+  // The same where `data` has been free on every rank since that rank came to its last call before this one, and in that call
+  // all waited for each other. So parts may arrive at any time after it.
+  virtual void all_gather_into_free(StreamRef stream, View part, View data) { all_gather(stream, part, data); }
   virtual void broadcast(StreamRef stream, View data, int root) = 0;
   // Slice i of `send` goes to rank i; slice j of `receive` comes from rank j. Not in place.
   virtual void all_to_all(StreamRef stream, View send, View receive) = 0;

@@ -67,21 +67,23 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
     std::size_t offset, end, list;
   };
   LifetimeLists lifetimes(items_);
-  std::vector<Placed> placed;  // by ascending offset
+  std::array<std::vector<Placed>, 2> placed_in;  // arena and symmetric memory; by ascending offset
   for (const std::size_t index : order) {
     MemoryItem& item = items_[index];
     const std::size_t size = aligned(item.bytes), list = lifetimes.list_of(index);
-    if (item.received) {
-      received_bytes_ += size;
+    std::size_t& total = bytes_[static_cast<std::size_t>(item.in)];
+    if (item.in == Allocation::link) {
+      total += size;
       continue;
     }
+    std::vector<Placed>& placed = placed_in[static_cast<std::size_t>(item.in)];
     std::size_t offset = 0;
     for (const Placed& other : placed) {
       if (other.offset >= offset + size) break;
       if (other.end > offset && lifetimes.together(list, other.list)) offset = other.end;
     }
     item.offset = offset;
-    arena_bytes_ = std::max(arena_bytes_, offset + size);
+    total = std::max(total, offset + size);
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),
         {offset, offset + size, list});

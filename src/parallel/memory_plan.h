@@ -1,14 +1,18 @@
 // Every piece of device memory a rank uses, by name, with its size, its lifetime and its place.
 //
-// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. Buffers that receive
-// messages are separate: they are memory of the links, which the senders fill (comm/p2p/link.h). Items whose lifetimes never
-// overlap may share memory. Lifetimes are counted in instructions of the rank's training program, then of its evaluation, and
-// are as seen from the compute stream: what other streams use lives from the last instruction that is sure to have run before
-// to the first that is sure to come after (parallel/rank_memory.cpp).
+// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. So is the
+// symmetric memory, to which the other ranks of the tensor group push what is gathered (comm/p2p/symmetric_memory.h): it has
+// the same items at the same offsets on all of them. Buffers that receive messages are separate: they are memory of the links,
+// which the senders fill (comm/p2p/link.h). Items of one allocation whose lifetimes never overlap may share memory. Lifetimes
+// are counted in instructions of the rank's training program, then of its evaluation, and are as seen from the compute stream:
+// what other streams use lives from the last instruction that is sure to have run before to the first that is sure to come
+// after (parallel/rank_memory.cpp).
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +24,8 @@ struct Lifetime {
   friend auto operator<=>(const Lifetime&, const Lifetime&) = default;
 };
 
+enum class Allocation { arena, symmetric, link };
+
 struct MemoryItem {
   std::string name;  // "weights", "segment 3 slot 0 qkv"
   // weights | gradients | optimizer | activations | gradients of activations | exchanges | messages | scratch | batch |
@@ -27,8 +33,8 @@ struct MemoryItem {
   std::string kind;
   std::size_t bytes = 0;
   std::vector<Lifetime> lifetimes;  // ascending; empty: always live
-  bool received = false;            // a message: not in the arena
-  std::size_t offset = 0;           // in the arena, a multiple of MemoryPlan::alignment
+  Allocation in = Allocation::arena;
+  std::size_t offset = 0;  // in the arena or the symmetric memory, a multiple of MemoryPlan::alignment
 };
 
 class MemoryPlan {
@@ -41,9 +47,8 @@ class MemoryPlan {
   explicit MemoryPlan(std::vector<MemoryItem> items);
 
   const std::vector<MemoryItem>& items() const { return items_; }
-  std::size_t arena_bytes() const { return arena_bytes_; }
-  std::size_t received_bytes() const { return received_bytes_; }
-  std::size_t total_bytes() const { return arena_bytes_ + received_bytes_; }
+  std::size_t bytes_of(Allocation allocation) const { return bytes_[static_cast<std::size_t>(allocation)]; }
+  std::size_t total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), std::size_t{0}); }
   const MemoryItem& find(const std::string& name) const;  // InternalError when there is none
   bool has(const std::string& name) const;
   // Sums by kind, before sharing.
@@ -51,7 +56,7 @@ class MemoryPlan {
 
  private:
   std::vector<MemoryItem> items_;
-  std::size_t arena_bytes_ = 0, received_bytes_ = 0;
+  std::array<std::size_t, 3> bytes_{};  // by allocation
 };
 
 bool live_together(const MemoryItem& a, const MemoryItem& b);

@@ -62,6 +62,8 @@ enum class InstructionKind {
 struct Exchange {
   bool sum = false, norm = false, gather = false;
   bool communicates() const { return sum || gather; }
+  // All ranks of the group have come to it before anything is gathered, so that where it goes is free on all of them.
+  bool gathers_into_free() const { return sum && gather; }
   friend auto operator<=>(const Exchange&, const Exchange&) = default;
 };
 

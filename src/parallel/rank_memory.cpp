@@ -146,7 +146,16 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
 
 class MemoryItems {
  public:
-  explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {}
+  explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {
+    if (!plan.goes_by_links(groups::tensor)) return;
+    for (const Program* program : {&plan.train, &plan.evaluate}) {
+      for (const Instruction& i : program->instructions) {
+        if (!i.exchange.gathers_into_free()) continue;
+        const bool is_backward = i.kind == InstructionKind::exchange_backward;
+        gathered_.insert(is_backward ? input_gradient_buffer(*program, i) : norm_buffer(i));
+      }
+    }
+  }
 
   void take(RankPlan& plan) {
     for (auto& [name, scratch] : scratch_) {
@@ -214,7 +223,7 @@ class MemoryItems {
 
   void received() {
     const auto always = [&](std::string name, std::size_t bytes) {
-      items_.push_back({std::move(name), "messages", bytes, {}, true});
+      items_.push_back({std::move(name), "messages", bytes, {}, Allocation::link});
     };
     if (const std::size_t bytes = plan_.landing_bytes(groups::tensor); bytes > 0) always("exchange landing", bytes);
     if (const std::size_t bytes = plan_.landing_bytes(groups::replicas); bytes > 0) always("reduction landing", bytes);
@@ -268,7 +277,8 @@ class MemoryItems {
   void add(const BufferId& buffer, const model::TensorSpec& spec, std::string name, const char* kind,
            std::vector<Lifetime> lifetimes, bool recomputed = false) {
     tensors_.buffers.push_back({buffer, spec, recomputed, static_cast<int>(items_.size())});
-    items_.push_back({std::move(name), kind, spec.bytes(), std::move(lifetimes)});
+    const Allocation in = gathered_.contains(buffer) ? Allocation::symmetric : Allocation::arena;
+    items_.push_back({std::move(name), kind, spec.bytes(), std::move(lifetimes), in});
   }
 
   void norm(const Chunk& c, int segment) {
@@ -350,6 +360,7 @@ class MemoryItems {
 
   const RankPlan& plan_;
   LifetimeTable table_;
+  std::set<BufferId> gathered_;  // into which others push
   std::vector<MemoryItem> items_;
   RankTensors tensors_;
   std::map<std::string, Scratch> scratch_;

@@ -67,7 +67,7 @@ struct RankPlan {
   Program train;
   Program evaluate;
   MemoryPlan memory;
-  RankTensors tensors;  // in its arena
+  RankTensors tensors;  // in its arena and symmetric memory
 
   Coordinates coordinates() const { return layout.coordinates(rank); }
   ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }

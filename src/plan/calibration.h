@@ -18,7 +18,7 @@ namespace plait::plan {
 
 // Seconds of one micro-batch in one segment on one rank, without what moves between ranks. What a segment does not do takes
 // none. Where ranks share the segment, it was timed with its exchanges beside compute, and with copies in the device's memory
-// for the parts of peers.
+// for the parts of peers that those do not put in their place by themselves.
 struct SegmentMeasurement {
   model::SegmentKind kind = model::SegmentKind::attention;
   int tensor = 1;                // ranks that share the segment

@@ -31,7 +31,7 @@ bool is_one_kernel(Collective kind, int ranks, double bytes) {
 // took 11 to 18 % longer, and exchanges went on for 0.7 to 0.9 of it.
 constexpr double push_kernel_slowdown = 0.17;
 // And for how long such a kernel then waits for its SMs.
-constexpr double push_kernel_wait = 15 * micro;
+constexpr double push_kernel_wait = 12 * micro;
 
 // What a rank pushes to another in a round.
 double push_part(Collective kind, int ranks, double bytes) { return summed_by_all(kind, bytes) ? bytes : bytes / ranks; }

@@ -71,6 +71,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
         item.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
+        item.gathers_into_free = i.exchange.gathers_into_free();
         // An exchange that was timed beside compute has them in the seconds of both.
         if (item.pass.collectives.bytes > 0 && !item.pass.beside_compute) item.kernels = item.pass.seconds;
       } else {
@@ -203,7 +204,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     const double bytes = item.pass.collectives.bytes, latency = group_way->latency_us;
     const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
                                : communication_.collective(kind, ranks, bytes, latency);
-    if (by_links_) {
+    if (by_links_ && !(kind == Collective::all_gather && item.gathers_into_free)) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
       pushed_kernels += times * pushed.seconds;
       if (!measured) kernels += times * pushed.device;

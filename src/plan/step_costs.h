@@ -39,6 +39,7 @@ class StepCosts {
     PassCost pass;                      // of a segment or exchange: its collectives
     double kernels = 0;                 // of a collective beside compute: seconds for which its kernels hold the device
     std::size_t longest_by_kernel = 0;  // of an exchange by links: bytes of a push
+    bool gathers_into_free = false;     // what it gathers by links arrives where it belongs
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   double accumulation(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;

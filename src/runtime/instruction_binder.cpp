@@ -181,10 +181,11 @@ std::function<void()> InstructionBinder::sum(View product, StreamRef s) const {
   return [&group, s, product, own = buffers_.own_rows(product)] { group.reduce_scatter(s, product, own); };
 }
 
-std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
-  return [&group = groups_.of(parallel::groups::tensor), s, own = buffers_.own_rows(whole), whole] {
-    group.all_gather(s, own, whole);
-  };
+std::function<void()> InstructionBinder::gather(const Instruction& i, View whole, StreamRef s) const {
+  comm::Communicator& group = groups_.of(parallel::groups::tensor);
+  const View own = buffers_.own_rows(whole);
+  if (i.exchange.gathers_into_free()) return [&group, s, own, whole] { group.all_gather_into_free(s, own, whole); };
+  return [&group, s, own, whole] { group.all_gather(s, own, whole); };
 }
 
 Issue InstructionBinder::exchanging(const Instruction& i, std::function<void()> calls) const {
@@ -233,7 +234,7 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
   } else if (i.exchange.norm) {
     compute = [this, s, norm] { transformer_.norm_forward(s, norm); };
   }
-  const std::function<void()> bring = i.exchange.gather ? gather(buffers_.norm(i).out, s) : nothing;
+  const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.norm(i).out, s) : nothing;
   return exchanging(i, [compute, bring] {
     compute();
     bring();
@@ -241,7 +242,7 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
 }
 
 Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
-  if (!i.exchange.norm) return exchanging(i, gather(buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
+  if (!i.exchange.norm) return exchanging(i, gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
   const View product = buffers_.norm_gradient(i.lane);
   const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
   const model::Transformer::NormBackward args{
@@ -256,7 +257,7 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
       .input_gradient = buffers_.own_rows(input_gradient),
       .workspace = buffers_.exchange_workspace,
       .accumulate = i.accumulate};
-  const std::function<void()> bring = i.exchange.gather ? gather(buffers_.whole(input_gradient), s) : nothing;
+  const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.whole(input_gradient), s) : nothing;
   if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
     return exchanging(i, [this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
       model::Transformer::NormBackward in_parts = args;

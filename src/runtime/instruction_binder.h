@@ -52,7 +52,7 @@ class InstructionBinder {
   Issue backward(const Program& program, const Instruction& i, StreamRef s) const;
   // Over the tensor group: this rank's rows of `product` become those of the sum.
   std::function<void()> sum(View product, StreamRef s) const;
-  std::function<void()> gather(View whole, StreamRef s) const;
+  std::function<void()> gather(const parallel::Instruction& i, View whole, StreamRef s) const;
   // `calls` of an exchange, whose pushes go by a kernel where little is computed meanwhile.
   Issue exchanging(const Instruction& i, std::function<void()> calls) const;
   Issue exchange_forward(const Program& program, const Instruction& i, StreamRef s) const;

@@ -55,7 +55,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
       memory_(memory),
       groups_(std::move(groups)),
       life_(std::move(life)),
-      buffers_(plan_, memory, groups_.places),
+      buffers_(plan_, memory, groups_.places, groups_.symmetric_memory()),
       board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");

@@ -69,7 +69,7 @@ class Interpreter {
   // What messages arrive in without a copy: made by the links, and so none of memory().
   std::size_t linked_bytes() const {
     std::size_t bytes = buffers_.linked_bytes();
-    for (const auto& [group, links] : groups_.by_links) bytes += links->landing_bytes();
+    for (const auto& [group, links] : groups_.by_links) bytes += links->linked_bytes();
     return bytes;
   }
   StreamRef compute_stream() const { return stream({parallel::StreamRole::compute, -1}); }

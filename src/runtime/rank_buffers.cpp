@@ -19,16 +19,21 @@ Tensors of(const std::map<std::pair<int, int>, Tensors>& all, int segment, int s
 }  // namespace
 
 RankBuffers::RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory,
-                         const std::map<parallel::BufferId, std::byte*>& places)
-    : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
+                         const std::map<parallel::BufferId, std::byte*>& places, std::byte* symmetric)
+    : plan_(plan), arena_(memory.allocate(plan.memory.bytes_of(parallel::Allocation::arena))), symmetric_(symmetric) {
+  if (const std::size_t bytes = plan.memory.bytes_of(parallel::Allocation::symmetric); !symmetric_ && bytes > 0) {
+    own_symmetric_ = memory.allocate(bytes);
+    symmetric_ = static_cast<std::byte*>(own_symmetric_.data());
+  }
   bind_state();
   bind_messages(memory, places);
   bind_buffers();
 }
 
 View RankBuffers::view(const model::TensorSpec& spec, int item) const {
-  const std::size_t offset = plan_.memory.items()[static_cast<std::size_t>(item)].offset;
-  return {static_cast<std::byte*>(arena_.data()) + offset, spec.dtype, spec.shape};
+  const parallel::MemoryItem& of = plan_.memory.items()[static_cast<std::size_t>(item)];
+  std::byte* const base = of.in == parallel::Allocation::symmetric ? symmetric_ : static_cast<std::byte*>(arena_.data());
+  return {base + of.offset, spec.dtype, spec.shape};
 }
 
 View& RankBuffers::member(parallel::StateTensor which) {

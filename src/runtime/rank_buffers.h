@@ -1,4 +1,4 @@
-// The arena of one rank, as the views that instructions work on.
+// The memory of one rank, as the views that instructions work on.
 #pragma once
 
 #include <map>
@@ -12,9 +12,11 @@ namespace plait::runtime {
 
 class RankBuffers {
  public:
-  // Allocates one arena, and memory for the received buffers that have no entry in `places`, which says by buffer where in the
-  // memory of links messages arrive. `plan` and the places must outlive this.
-  RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
+  // Allocates one arena, symmetric memory if null is given for it, and memory for the received buffers that have no entry in
+  // `places`, which says by buffer where in the memory of links messages arrive. `plan`, the places and that memory must
+  // outlive this.
+  RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places,
+              std::byte* symmetric);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
   View adamw_table, scalars, evaluation_sums, arrival, optimizer_state, rope_table, workspace, operand_workspace,
@@ -66,7 +68,7 @@ class RankBuffers {
   View kept_gradient(int bucket) const;     // what reductions over further groups, and the update, work on
 
  private:
-  View view(const model::TensorSpec& spec, int item) const;  // of the arena
+  View view(const model::TensorSpec& spec, int item) const;  // of the arena or the symmetric memory
   View& member(parallel::StateTensor which);
   const parallel::Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
   void bind_state();
@@ -76,7 +78,8 @@ class RankBuffers {
   const parallel::RankPlan& plan_;
   View quantized_, weight_scales_;
   std::vector<std::vector<ops::QuantizedTensor>> bucket_quantized_;  // in the order of the flat buffers
-  Buffer arena_;
+  Buffer arena_, own_symmetric_;
+  std::byte* symmetric_;
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;
   std::map<std::pair<int, int>, model::NormActivations> norms_;           // (segment, slot)

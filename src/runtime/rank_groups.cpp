@@ -87,6 +87,7 @@ class GroupsBuilder {
                   .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
                   .host_interface = options_.host_interface},
         .members = members,
+        .symmetric_bytes = exchanges ? plan_.memory.bytes_of(parallel::Allocation::symmetric) : 0,
         .slice_bytes = plan_.slice_bytes(kind),
         .longest_by_kernel = plan_.longest_by_kernel(kind),
         .transport = [this](int from, int to) { return transport_between(from, to); },
@@ -131,6 +132,11 @@ comm::Communicator& RankGroups::of(const parallel::Group& group) const {
   const auto found = communicators.find(group);
   require(found != communicators.end(), "RankGroups: a group that this rank has no communicator of");
   return *found->second;
+}
+
+std::byte* RankGroups::symmetric_memory() const {
+  const auto found = by_links.find(parallel::groups::tensor);
+  return found == by_links.end() ? nullptr : found->second->symmetric_memory();
 }
 
 std::function<void()> RankGroups::abort_action() const {

@@ -25,6 +25,7 @@ struct RankGroups {
   std::map<parallel::BufferId, std::byte*> places;     // what messages arrive in without a copy, in the links' memory
 
   comm::Communicator& of(const parallel::Group& group) const;
+  std::byte* symmetric_memory() const;  // the tensor group's; null where it has none
   // Makes whatever waits in any of them go on, to no use. May be called after they are gone.
   std::function<void()> abort_action() const;
 };

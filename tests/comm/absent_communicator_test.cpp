@@ -31,6 +31,17 @@ TEST_F(AbsentGroup, ItsRankStandsForAll) {
   EXPECT_EQ(group.rank(), 1);
 }
 
+TEST_F(AbsentGroup, PeersFillFreeMemoryThemselvesAfterTheFirstTime) {
+  std::vector<float> part = {1, 2}, all(6);
+  group.all_gather_into_free(stream, view(part), view(all));
+  stream.ref().synchronize();
+  EXPECT_THAT(all, ElementsAre(1, 2, 1, 2, 1, 2));
+  part = {3, 4};
+  group.all_gather_into_free(stream, view(part), view(all));
+  stream.ref().synchronize();
+  EXPECT_THAT(all, ElementsAre(1, 2, 3, 4, 1, 2));
+}
+
 TEST_F(AbsentGroup, ContractsHoldAndNobodyIsThereToTalkTo) {
   std::vector<float> part = {1, 2}, all(5);
   EXPECT_THROW(group.all_gather(stream, view(part), view(all)), InternalError);

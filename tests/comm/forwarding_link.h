@@ -21,6 +21,9 @@ class ForwardingLink : public p2p::Link {
   }
   void post(p2p::CounterBatch& counters) override { inner_->post(counters); }
   void await_arrival(p2p::CounterBatch& counters) override { inner_->await_arrival(counters); }
+  void signal(p2p::CounterBatch& counters) override { inner_->signal(counters); }
+  p2p::CounterValue next_signal() override { return inner_->next_signal(); }
+  void await_signal(p2p::CounterBatch& counters) override { inner_->await_signal(counters); }
   const std::vector<p2p::Place>& places() const override { return inner_->places(); }
   std::byte* memory_of(int place) const override { return inner_->memory_of(place); }
   bool announces() const override { return inner_->announces(); }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <latch>
+#include <thread>
 
 #include "collective_check.h"
 #include "comm/p2p/link_communicator.h"
@@ -307,6 +309,102 @@ TEST(LinkCommunicator, AloneARankStandsForAll) {
   EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
+// Rounds that nobody waits for in between, all at the same places of symmetric memory: in each a call in which all wait for
+// each other, then a gather that arrives there at once, and a copy of what is there. One rank takes its time before that copy.
+void gather_into_symmetric_memory(p2p::LinkCommunicator& communicator, Device device, std::int64_t most, bool takes_its_time) {
+  const int size = communicator.size(), rank = communicator.rank();
+  const auto value = [](int of, int round, std::int64_t i) { return static_cast<float>((5 * of + 3 * round + i) % 97); };
+  struct Round {
+    std::int64_t count, first;
+    Buffer part, sums, addends, arrived;
+  };
+  const Stream stream(device);
+  DeviceMemory memory(device);
+  std::vector<float> host(static_cast<std::size_t>(most * size));
+  std::vector<Round> rounds(12);
+  for (int n = 0; n < std::ssize(rounds); ++n) {
+    Round& r = rounds[static_cast<std::size_t>(n)];
+    r.count = n % 3 == 0 ? most : n % 3 == 1 ? std::int64_t{4} : most / 2 + 1;
+    r.first = n % 2 == 0 ? 0 : 64;
+    const auto bytes = static_cast<std::size_t>(r.count) * sizeof(float);
+    for (Buffer* part : {&r.part, &r.sums, &r.addends}) *part = memory.allocate(bytes * static_cast<std::size_t>(size));
+    r.arrived = memory.allocate(bytes * static_cast<std::size_t>(size));
+    for (std::int64_t i = 0; i < r.count; ++i) host[static_cast<std::size_t>(i)] = value(rank, n, i);
+    stream.ref().copy(r.part.data(), host.data(), bytes);
+    stream.ref().zero(r.addends.data(), r.addends.bytes());
+    stream.ref().synchronize();
+  }
+  auto* const memory_of_all = reinterpret_cast<float*>(communicator.symmetric_memory());
+  for (int n = 0; n < std::ssize(rounds); ++n) {
+    const Round& r = rounds[static_cast<std::size_t>(n)];
+    const View all(r.addends.data(), DType::f32, {r.count * size}), sum(r.sums.data(), DType::f32, {r.count});
+    if (n % 4 == 3) {
+      communicator.all_reduce(stream, sum, Reduction::sum);
+    } else {
+      communicator.reduce_scatter_addends(stream, all, sum);
+      communicator.release_addends(stream);
+    }
+    const View gathered(memory_of_all + r.first, DType::f32, {r.count * size});
+    View part(r.part.data(), DType::f32, {r.count});
+    if (n % 2 == 0) {  // in place
+      const View own = gathered.rows(r.count * rank, r.count);
+      stream.ref().copy(own.data, part.data, part.bytes());
+      part = own;
+    }
+    communicator.all_gather_into_free(stream, part, gathered);
+    if (takes_its_time) {
+      stream.ref().enqueue_host([] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+    }
+    stream.ref().copy(r.arrived.data(), gathered.data, gathered.bytes());
+  }
+  for (int n = 0; n < std::ssize(rounds); ++n) {
+    const Round& r = rounds[static_cast<std::size_t>(n)];
+    stream.ref().copy(host.data(), r.arrived.data(), static_cast<std::size_t>(r.count * size) * sizeof(float));
+    stream.ref().synchronize();
+    for (std::int64_t i = 0; i < r.count * size; ++i) {
+      ASSERT_EQ(host[static_cast<std::size_t>(i)], value(static_cast<int>(i / r.count), n, i % r.count))
+          << "rank " << rank << ", round " << n << ", element " << i;
+    }
+  }
+}
+
+std::vector<std::string> gather_symmetrically(int size, DeviceKind kind, std::int64_t most, std::size_t longest_by_kernel,
+                                              const std::function<std::optional<Transport>(int from, int to)>& transport) {
+  const auto store = make_thread_rendezvous();
+  return outcome_of_ranks(size, [&](int rank) {
+    const Device device = link_device(kind, rank);
+    make_current(device);
+    const auto bytes = static_cast<std::size_t>(most) * sizeof(float);
+    p2p::LinkCommunicatorSpec spec = link_group(rank, size, bytes, std::nullopt, device);
+    spec.symmetric_bytes = bytes * static_cast<std::size_t>(size) + 256;
+    spec.longest_by_kernel = longest_by_kernel;
+    spec.transport = transport;
+    p2p::LinkCommunicator communicator(spec, *store);
+    gather_into_symmetric_memory(communicator, device, most, kind == DeviceKind::host && rank == 1);
+  });
+}
+
+TEST_P(LinkCommunicatorOf, SymmetricMemoryIsWrittenToWhenItIsFree) {
+  const auto [size, transport] = GetParam();
+  const auto same = [transport = transport](int, int) { return std::optional(transport); };
+  EXPECT_THAT(gather_symmetrically(size, DeviceKind::host, 1000, 4096, same), Each(IsEmpty()));
+}
+
+TEST(LinkCommunicator, SymmetricMemoryServesWherePairsGoByDifferentWaysToo) {
+  const auto mixed = [](int from, int to) { return std::optional(from + to == 23 ? Transport::host : Transport::direct); };
+  EXPECT_THAT(gather_symmetrically(3, DeviceKind::host, 1000, 4096, mixed), Each(IsEmpty()));
+}
+
+TEST(LinkCommunicator, SymmetricMemoryOfTwoSizesIsAnError) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 2, 64, Transport::direct);
+    spec.symmetric_bytes = rank == 0 ? 512 : 1024;
+    p2p::LinkCommunicator communicator(spec, *store);
+  });
+  EXPECT_THAT(outcome, Each(HasSubstr("bytes")));
+}
+
 TEST(LinkCommunicator, APairWithoutLinksIsAnErrorOfAllRanksBeforeAnyLinkIsMade) {
   const auto store = make_thread_rendezvous();
   std::atomic<int> links = 0;
@@ -523,6 +621,14 @@ TEST_F(GpuLinkCommunicator, QueuedCallsTellOfFreePlacesWithLaterOnes) {
       for (int turn = 0; turn < 3; ++turn)
         EXPECT_THAT(queue_on_links(gpus_, DeviceKind::cuda, slice_bytes, longest_by_kernel), Each(IsEmpty())) << slice_bytes;
     }
+  }
+}
+
+TEST_F(GpuLinkCommunicator, SymmetricMemoryIsWrittenToWhenItIsFree) {
+  const auto best = [](int, int) { return std::optional<Transport>(); };
+  for (const std::size_t longest_by_kernel : {std::size_t{0}, std::size_t{64} << 20}) {
+    for (const std::int64_t most : {1000, 1'000'000})
+      EXPECT_THAT(gather_symmetrically(gpus_, DeviceKind::cuda, most, longest_by_kernel, best), Each(IsEmpty())) << most;
   }
 }
 

@@ -288,7 +288,7 @@ TEST(P2pLink, LinksThatShareLeaveWithinOneTime) {
   const Device device{};
   const auto shared = std::make_shared<p2p::SharedByLinks>(device, whole);
   std::byte slot[64];
-  std::uint32_t announced = 0, ready = 0, credit = 0;
+  std::uint32_t announced = 0, ready = 0, credit = 0, signalled = 0;
   std::vector<milliseconds> times;  // that each link had when it went
   const auto make = [&] {
     p2p::MailboxMemory memory{.slots = slot,
@@ -297,6 +297,7 @@ TEST(P2pLink, LinksThatShareLeaveWithinOneTime) {
                               .announced = &announced,
                               .ready = &ready,
                               .credit = &credit,
+                              .signalled = &signalled,
                               .imported = {},
                               .exported = {}};
     const auto record = [&](milliseconds time) { times.push_back(time); };
@@ -319,13 +320,14 @@ TEST(P2pLink, LinksThatShareLeaveWithinOneTime) {
 TEST(P2pMailbox, PartsThatLeaveTogetherTravelAsOneMessage) {
   const Device device{};
   std::vector<std::byte> slots(2 * 256);
-  std::uint32_t announced = 0, ready = 0, credit = 0;
+  std::uint32_t announced = 0, ready = 0, credit = 0, signalled = 0;
   const p2p::MailboxMemory memory{.slots = slots.data(),
                                   .slot_bytes = 256,
                                   .slot_count = 2,
                                   .announced = &announced,
                                   .ready = &ready,
                                   .credit = &credit,
+                                  .signalled = &signalled,
                                   .imported = {},
                                   .exported = {}};
   const Stream out(device), in(device);

@@ -20,7 +20,7 @@ TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
   for (std::uint64_t round = 0; round < 50; ++round) {
     std::vector<MemoryItem> items;
     for (std::uint64_t i = 0; i < 60; ++i) {
-      MemoryItem item{"item " + std::to_string(i), "test", 1 + random.below(5000, i, 10 * round), {}, 0};
+      MemoryItem item{"item " + std::to_string(i), "test", 1 + random.below(5000, i, 10 * round), {}};
       int at = static_cast<int>(random.below(30, i, 10 * round + 1));
       for (std::uint64_t n = random.below(4, i, 10 * round + 2); n > 0; --n) {
         const int last = at + static_cast<int>(random.below(10, i, 10 * round + 3 + n));
@@ -47,15 +47,15 @@ TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
 
 TEST(MemoryPlan, SharesMemoryOfDisjointLifetimes) {
   const MemoryPlan plan(
-      {{"a", "t", 1024, {{0, 3}}, 0}, {"b", "t", 1024, {{4, 6}}, 0}, {"c", "t", 512, {{2, 5}}, 0}, {"d", "t", 256, {}, 0}});
+      {{"a", "t", 1024, {{0, 3}}}, {"b", "t", 1024, {{4, 6}}}, {"c", "t", 512, {{2, 5}}}, {"d", "t", 256, {}}});
   EXPECT_EQ(plan.find("a").offset, plan.find("b").offset);
   EXPECT_EQ(plan.total_bytes(), 1024u + 512u + 256u);
 }
 
 TEST(MemoryPlan, LifetimesAreInclusive) {
-  EXPECT_TRUE(live_together({"a", "t", 1, {{0, 3}}, 0}, {"b", "t", 1, {{3, 6}}, 0}));
-  EXPECT_FALSE(live_together({"a", "t", 1, {{0, 3}, {8, 9}}, 0}, {"b", "t", 1, {{4, 7}, {10, 11}}, 0}));
-  EXPECT_TRUE(live_together({"a", "t", 1, {}, 0}, {"b", "t", 1, {{4, 7}}, 0}));
+  EXPECT_TRUE(live_together({"a", "t", 1, {{0, 3}}}, {"b", "t", 1, {{3, 6}}}));
+  EXPECT_FALSE(live_together({"a", "t", 1, {{0, 3}, {8, 9}}}, {"b", "t", 1, {{4, 7}, {10, 11}}}));
+  EXPECT_TRUE(live_together({"a", "t", 1, {}}, {"b", "t", 1, {{4, 7}}}));
 }
 
 TEST(MemoryPlan, AnUnknownNameIsNamed) {

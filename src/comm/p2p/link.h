@@ -117,6 +117,11 @@ class Link {
   virtual CountedCopy counted_copy(const void* data, std::size_t bytes, int place) = 0;
   virtual void post(CounterBatch& counters) = 0;
   virtual void await_arrival(CounterBatch& counters) = 0;
+  // Beside messages, with places: the sender has copied something into other memory of the receiver, which both know to be
+  // free, and says so; a kernel does that by what next_signal gives. The receiver waits for it. Signals match in order.
+  virtual void signal(CounterBatch& counters) = 0;
+  virtual CounterValue next_signal() = 0;
+  virtual void await_signal(CounterBatch& counters) = 0;
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it

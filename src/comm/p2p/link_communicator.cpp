@@ -76,6 +76,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
       always_by_kernel_(spec.longest_by_kernel),
       longest_by_kernel_(spec.longest_by_kernel),
+      symmetric_bytes_(spec.symmetric_bytes),
       memory_(spec.group.device),
       peers_(static_cast<std::size_t>(spec.group.size)),
       links_(spec.group.device) {
@@ -131,6 +132,41 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
   }
   stream.synchronize();
   agree_on_slices(spec, store);
+  if (symmetric_bytes_ > 0) make_symmetric_memory(spec, store);
+}
+
+// Shared if all links of all ranks go by one transport that allows it, or parts would come by landing places from some ranks
+// only.
+void LinkCommunicator::make_symmetric_memory(const LinkCommunicatorSpec& spec, Rendezvous& store) {
+  Meeting meeting(store, spec.group.name + ".symmetric", spec.members[static_cast<std::size_t>(rank_)], spec.members,
+                  spec.group.timeout);
+  meeting.agree("bytes", symmetric_bytes_);
+  const Transport transport = links_.list.front()->report().transport;
+  const std::optional<RegionKind> kind = symmetric_kind(transport, spec.group.device.kind);
+  const bool is_like_all = std::ranges::all_of(links_.list, [&](const std::unique_ptr<Link>& link) {
+    return link->report().transport == transport && (link->places().empty() == !kind);
+  });
+  const std::string own = kind && is_like_all ? to_string(transport) : "";
+  const std::vector<std::string> all = meeting.gather("transport", own);
+  if (!own.empty() && std::ranges::all_of(all, [&](const std::string& other) { return other == own; })) {
+    symmetric_.emplace(SymmetricMemorySpec{.name = spec.group.name + ".symmetric",
+                                           .kind = *kind,
+                                           .bytes = symmetric_bytes_,
+                                           .device = spec.group.device,
+                                           .members = spec.members,
+                                           .rank = rank_,
+                                           .timeout = spec.group.timeout},
+                       store);
+    return;
+  }
+  unshared_ = memory_.allocate(symmetric_bytes_);
+  const StreamRef stream = links_.shared->release_stream();
+  stream.zero(unshared_.data(), unshared_.bytes());
+  stream.synchronize();
+}
+
+std::byte* LinkCommunicator::symmetric_memory() const {
+  return symmetric_ ? symmetric_->of(rank_) : static_cast<std::byte*>(unshared_.data());
 }
 
 // Everybody pushes a piece to all before it takes theirs, so every link has to hold one.
@@ -210,8 +246,7 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
   const auto is_pushed = [&](int other) { return piece(other).bytes > 0 && !peer(other).to->places().empty(); };
   std::size_t longest = 0;
   for_each_other([&](int other) { longest = std::max(longest, is_pushed(other) ? piece(other).bytes : 0); });
-  // All by one kernel, or each by a copy engine.
-  const bool by_kernel = stream.device().is_cuda() && longest > 0 && longest <= longest_by_kernel_;
+  const bool by_kernel = is_by_kernel(stream, longest);
   CounterBatch counters;
   std::vector<CountedCopy> copies;
   for_each_other([&](int other) {
@@ -222,7 +257,7 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
       peer(other).to->await_place(counters);
   });
   counters.enqueue(stream);
-  if (by_kernel) copy_between_counters(stream, copies, blocks_for(longest), static_cast<std::uint32_t*>(blocks_done_.data()));
+  if (by_kernel) push_by_kernel(stream, copies, longest);
   for_each_other([&](int other) {
     const Piece sent = piece(other);
     Peer& p = peer(other);
@@ -250,6 +285,14 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
   });
   counters.enqueue(stream);
   return parts;
+}
+
+bool LinkCommunicator::is_by_kernel(StreamRef stream, std::size_t bytes) const {
+  return stream.device().is_cuda() && bytes > 0 && bytes <= longest_by_kernel_;
+}
+
+void LinkCommunicator::push_by_kernel(StreamRef stream, std::span<const CountedCopy> copies, std::size_t longest) {
+  copy_between_counters(stream, copies, blocks_for(longest), static_cast<std::uint32_t*>(blocks_done_.data()));
 }
 
 int LinkCommunicator::next_place(Peer& p) { return static_cast<int>(p.sent++ % link_collectives::places); }
@@ -366,6 +409,34 @@ void LinkCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size());
   const Ranges slices = [&](int r) { return Range{static_cast<std::size_t>(r) * part.bytes(), part.bytes()}; };
   collect(stream, bytes_of(part), bytes_of(data), slices);
+}
+
+void LinkCommunicator::all_gather_into_free(StreamRef stream, View part, View data) {
+  const std::byte* const memory = symmetric_memory();
+  const std::byte* const begin = bytes_of(data);
+  const bool within = symmetric_ && begin >= memory && begin + data.bytes() <= memory + symmetric_bytes_;
+  if (!within || alone_ || part.bytes() == 0) return all_gather(stream, part, data);
+  check_slices(data, part, size());
+  std::byte* const own = bytes_of(data) + static_cast<std::size_t>(rank_) * part.bytes();
+  const bool by_kernel = is_by_kernel(stream, part.bytes());
+  const auto place = [&](int other) { return symmetric_->of(other) + (own - memory); };
+  if (own != bytes_of(part)) stream.copy(own, part.data, part.bytes());
+  CounterBatch counters;
+  std::vector<CountedCopy> copies;
+  for_each_other([&](int other) {
+    Peer& p = peer(other);
+    if (by_kernel) {
+      copies.push_back({{}, {place(other), part.data, part.bytes()}, p.to->next_signal(), take_free_posts(p).last()});
+    } else {
+      stream.copy(place(other), part.data, part.bytes());
+      p.to->signal(counters);
+    }
+  });
+  if (by_kernel) push_by_kernel(stream, copies, part.bytes());
+  // As in trade(): behind what others wait for.
+  for_each_other([&](int other) { counters.append(take_free_posts(peer(other))); });
+  for_each_arrival([&](int other) { peer(other).from->await_signal(counters); });
+  counters.enqueue(stream);
 }
 
 void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reduction) {

@@ -9,7 +9,9 @@
 // Links have to hold what is pushed until it is taken, so those by the library's send and receive (Transport::nccl) do not do.
 //
 // What arrives waits in memory of the links until it has been added or copied to where it belongs. A link has two places, which
-// messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
+// messages take in turn, so that one may travel while the other is used. Larger data goes in pieces. What is gathered into
+// symmetric memory (symmetric_memory.h) needs no landing where that is known to be free: it is pushed to where it belongs, and
+// signalled.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "comm/communicator.h"
 #include "comm/group.h"
 #include "comm/p2p/link.h"
+#include "comm/p2p/symmetric_memory.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
 #include "core/link_collectives.h"
@@ -31,8 +34,9 @@ namespace plait::comm::p2p {
 struct LinkCommunicatorSpec {
   std::string setting = "comm.exchanges";  // the key that asks for links here: errors name it
   GroupSpec group;
-  std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
-  std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
+  std::vector<int> members;         // ranks of the job, group.size of them, in the order of the group
+  std::size_t symmetric_bytes = 0;  // the same on all
+  std::size_t slice_bytes = 0;      // the largest piece that is sent at once; less where a link holds less
   std::size_t longest_by_kernel = link_collectives::longest_short_push;  // bytes of a push to each other rank; GPUs only
   std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
   PeerAccessUse peer_access = PeerAccessUse::automatic;
@@ -57,6 +61,7 @@ class LinkCommunicator final : public Communicator {
                                            View part) override;  // every rank's part, if in one piece
   void release_addends(StreamRef stream) override;
   void all_gather(StreamRef stream, View part, View data) override;
+  void all_gather_into_free(StreamRef stream, View part, View data) override;  // at one offset of symmetric memory
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError, as in any group made for collectives
@@ -64,8 +69,13 @@ class LinkCommunicator final : public Communicator {
   Paths paths() const override;
   void abort() noexcept override;
 
-  std::vector<LinkReport> reports() const;                      // of the links from this rank
-  std::size_t landing_bytes() const { return landing_bytes_; }  // of the device, where what others push lands
+  std::vector<LinkReport> reports() const;  // of the links from this rank
+  // Of the device: where what others push lands, and the symmetric memory.
+  std::size_t linked_bytes() const { return landing_bytes_ + symmetric_bytes_; }
+  // This rank's, for whatever the caller keeps there, zero at first; null where it was to have none. The others cannot write to
+  // it unless all of them reach each other by one transport that allows it; what is gathered there then lands first as all
+  // does.
+  std::byte* symmetric_memory() const;
 
   // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and what is
   // zero stays zero. On all ranks at the same calls.
@@ -123,6 +133,10 @@ class LinkCommunicator final : public Communicator {
   static const std::byte* next_landing(Peer& p, CounterBatch& counters);
   // Tells the other end of the places that have become free. It waits for them in its next call but one, not before.
   static CounterBatch take_free_posts(Peer& p);
+  // What copy engines push, and what one kernel pushes to all others at once.
+  bool is_by_kernel(StreamRef stream, std::size_t bytes) const;
+  void push_by_kernel(StreamRef stream, std::span<const CountedCopy> copies, std::size_t longest);
+  void make_symmetric_memory(const LinkCommunicatorSpec& spec, Rendezvous& store);
   // By one kernel, where every rank gets all that the others have. False: it cannot be.
   bool reduce_at_once(StreamRef stream, View data, Reduction reduction);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
@@ -134,11 +148,14 @@ class LinkCommunicator final : public Communicator {
   const std::size_t always_by_kernel_;
   std::size_t longest_by_kernel_;
   std::size_t landing_bytes_ = 0;
+  const std::size_t symmetric_bytes_;
   bool alone_ = false;
   DeviceMemory memory_;
   Buffer blocks_done_;       // for copy_between_counters; GPUs only
   std::vector<Peer> peers_;  // by rank of the group
   Links links_;
+  std::optional<SymmetricMemory> symmetric_;
+  Buffer unshared_;  // in its place, where the others cannot write to it
 };
 
 }  // namespace plait::comm::p2p

@@ -96,6 +96,9 @@ class MailboxLink final : public AbortableLink {
   }
   void post(CounterBatch& counters) override { in_place("post", End::receiver).post(counters); }
   void await_arrival(CounterBatch& counters) override { in_place("await_arrival", End::receiver).await_arrival(counters); }
+  void signal(CounterBatch& counters) override { in_place("signal", End::sender).signal(counters); }
+  CounterValue next_signal() override { return in_place("next_signal", End::sender).next_signal(); }
+  void await_signal(CounterBatch& counters) override { in_place("await_signal", End::receiver).await_signal(counters); }
   const std::vector<Place>& places() const override { return options_.places; }
   std::byte* memory_of(int place) const override {
     const auto index = static_cast<std::size_t>(place);
@@ -137,6 +140,9 @@ class CommunicatorLink final : public AbortableLink {
   CountedCopy counted_copy(const void*, std::size_t, int) override { no_places(); }
   void post(CounterBatch&) override { no_places(); }
   void await_arrival(CounterBatch&) override { no_places(); }
+  void signal(CounterBatch&) override { no_places(); }
+  CounterValue next_signal() override { no_places(); }
+  void await_signal(CounterBatch&) override { no_places(); }
   void receive(StreamRef stream, View data, Event* announced, int) override {
     check_usable("receive", End::receiver);
     if (beacon_) beacon_->await_announcement(stream);

@@ -22,7 +22,7 @@ std::size_t size_of_all(std::span<const View> parts) {
 
 Mailbox::Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel)
     : memory_(std::move(memory)), end_(end), by_kernel_(by_kernel), release_stream_(release_stream) {
-  require(memory_.announced && memory_.ready && memory_.credit, "Mailbox: a counter is missing");
+  require(memory_.announced && memory_.ready && memory_.credit && memory_.signalled, "Mailbox: a counter is missing");
   if (by_kernel_) load_copying_kernels();
   require(memory_.slot_count == 0 || (memory_.slots && memory_.slot_bytes > 0), "Mailbox: its slots have no memory");
 }
@@ -89,6 +89,15 @@ CountedCopy Mailbox::counted_copy(const void* data, std::size_t bytes, int place
   return {{memory_.credit, n}, {this->place(place), data, bytes}, {memory_.ready, n}};
 }
 
+CounterValue Mailbox::next_signal() { return {memory_.signalled, ++signals_}; }
+
+void Mailbox::signal(CounterBatch& counters) {
+  const CounterValue next = next_signal();
+  counters.write(next.counter, next.value);
+}
+
+void Mailbox::await_signal(CounterBatch& counters) { counters.wait(memory_.signalled, ++signals_, released_); }
+
 void Mailbox::pass_chunk(StreamRef stream, CounterValue awaited, std::span<const View> parts, std::size_t first,
                          std::size_t bytes, std::byte* slot, Direction direction, CounterValue counter) const {
   const bool by_one_kernel = by_kernel_ && parts.size() == 1 && bytes <= link_collectives::longest_short_push;
@@ -126,6 +135,7 @@ void Mailbox::release_waits() noexcept {
     } else {
       stream.write_value(memory_.announced, announced_ + past_every_wait);
       stream.write_value(memory_.ready, chunks_ + past_every_wait);
+      stream.write_value(memory_.signalled, signals_ + past_every_wait);
     }
   } catch (const std::exception&) {
     return;  // the device is lost, and with it every wait

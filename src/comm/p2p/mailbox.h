@@ -1,4 +1,4 @@
-// One direction of messages between two ranks: memory that both see, and three counters.
+// One direction of messages between two ranks: memory that both see, and four counters.
 //
 // In place: a message goes straight to where the receiver keeps it. The receiver says when that place is free.
 //   sender      announced = n     wait: credit >= n     copy data -> place     ready = n
@@ -7,6 +7,8 @@
 //   sender      announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
 //   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
 // Any copy within one GPU is a kernel and waits until other kernels leave it an SM. That is why messages arrive in place.
+// Beside messages, of what the sender has put into memory of the receiver that both know to be free:
+//   sender      copy data     signalled = n               receiver    wait: signalled >= n
 //
 // The transport decides where the memory is and how it becomes visible (MailboxMemory); the mover decides who copies. Stream
 // write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work; of a short
@@ -40,6 +42,7 @@ struct MailboxMemory {
   std::uint32_t* announced = nullptr;   // written by the sender, read by the receiver
   std::uint32_t* ready = nullptr;       // written by the sender, read by the receiver
   std::uint32_t* credit = nullptr;      // written by the receiver, read by the sender
+  std::uint32_t* signalled = nullptr;   // written by the sender, read by the receiver
   std::vector<std::shared_ptr<void>> imported, exported;  // keep the memory alive
 };
 
@@ -74,6 +77,10 @@ class Mailbox {
   void mark_sent(CounterBatch& counters);
   // Both of these and the copy to places[place], for copy_between_counters.
   CountedCopy counted_copy(const void* data, std::size_t bytes, int place);
+  // Signals, which are counted apart from messages. Sender: what it copied before is there. As a kernel sets it: next_signal.
+  void signal(CounterBatch& counters);
+  CounterValue next_signal();
+  void await_signal(CounterBatch& counters);             // the receiver
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
   // Bytes that may be sent before anything is received; in place, as many as the places have.
@@ -104,6 +111,7 @@ class Mailbox {
   const StreamRef release_stream_;           // writes the counters that this end waits for, while its other streams are stuck
   std::atomic<std::uint32_t> announced_{0};  // messages so far
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
+  std::atomic<std::uint32_t> signals_{0};    // so far
   std::uint32_t posted_ = 0;                 // in place: messages that may come
   int next_slot_ = 0;
   const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);

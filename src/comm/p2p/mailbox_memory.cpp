@@ -11,7 +11,7 @@ namespace {
 
 // Counters before the slots, each on cache lines of its own.
 constexpr std::size_t counter_bytes = 4096;
-constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512;
+constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512, signalled_at = 768;
 
 // Two hops are one after the other, so a message is cut into pieces of which one takes the first hop while another takes the
 // second. Smaller pieces overlap more; these still take much longer than it costs to start a copy (some microseconds).
@@ -111,6 +111,7 @@ class MailboxMemoryMaker {
     memory_.announced = reinterpret_cast<std::uint32_t*>(receiver + announced_at);
     memory_.ready = reinterpret_cast<std::uint32_t*>(receiver + ready_at);
     memory_.credit = reinterpret_cast<std::uint32_t*>(sender + credit_at);
+    memory_.signalled = reinterpret_cast<std::uint32_t*>(receiver + signalled_at);
   }
 
   // Memory of one end (or of `other_device`), as this one addresses it.
