@@ -24,6 +24,17 @@ void nothing() {}
 }  // namespace
 
 Issue InstructionBinder::bind(const Program& program, const Instruction& i, StreamRef s) const {
+  Issue issue = issue_of(program, i, s);
+  const auto found = groups_.by_links.find(parallel::groups::tensor);
+  if (found == groups_.by_links.end() || i.group != parallel::groups::tensor) return issue;
+  return [links = found->second.get(), longest = plan_.exchanges.longest_beside(i.beside), issue = std::move(issue)](
+             const StepInputs& inputs, Event* ready) {
+    links->set_longest_by_kernel(longest);
+    issue(inputs, ready);
+  };
+}
+
+Issue InstructionBinder::issue_of(const Program& program, const Instruction& i, StreamRef s) const {
   using enum parallel::InstructionKind;
   switch (i.kind) {
     case load_batch: return InstructionBinder::load_batch(i, s);
@@ -188,16 +199,6 @@ std::function<void()> InstructionBinder::gather(const Instruction& i, View whole
   return [&group, s, own, whole] { group.all_gather(s, own, whole); };
 }
 
-Issue InstructionBinder::exchanging(const Instruction& i, std::function<void()> calls) const {
-  const auto found = groups_.by_links.find(parallel::groups::tensor);
-  if (found == groups_.by_links.end()) return always(std::move(calls));
-  return always([links = found->second.get(), longest = plan_.exchanges.longest_beside(i.beside), calls = std::move(calls)] {
-    links->push_by_kernel_up_to(longest);
-    calls();
-    links->reset_push_by_kernel();
-  });
-}
-
 Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
   model::Transformer::Residual residual;
   model::Transformer::Norm norm;
@@ -235,14 +236,14 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
     compute = [this, s, norm] { transformer_.norm_forward(s, norm); };
   }
   const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.norm(i).out, s) : nothing;
-  return exchanging(i, [compute, bring] {
+  return always([compute, bring] {
     compute();
     bring();
   });
 }
 
 Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
-  if (!i.exchange.norm) return exchanging(i, gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
+  if (!i.exchange.norm) return always(gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
   const View product = buffers_.norm_gradient(i.lane);
   const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
   const model::Transformer::NormBackward args{
@@ -259,7 +260,7 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
       .accumulate = i.accumulate};
   const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.whole(input_gradient), s) : nothing;
   if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
-    return exchanging(i, [this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
+    return always([this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
       model::Transformer::NormBackward in_parts = args;
       in_parts.out_gradient = group.reduce_scatter_addends(s, product, args.out_gradient.front());
       transformer_.norm_backward(s, context_, in_parts);
@@ -268,7 +269,7 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
     });
   }
   const std::function<void()> reduce = i.exchange.sum ? sum(product, s) : nothing;
-  return exchanging(i, [this, s, reduce, args, bring] {
+  return always([this, s, reduce, args, bring] {
     reduce();
     transformer_.norm_backward(s, context_, args);
     bring();

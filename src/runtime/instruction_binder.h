@@ -44,6 +44,8 @@ class InstructionBinder {
   model::Batch batch(const Instruction& i) const {
     return i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
   }
+  // All but who pushes in the tensor group: kernels where little is computed meanwhile.
+  Issue issue_of(const Program& program, const Instruction& i, StreamRef s) const;
   int place_of(const Program& program, const Instruction& i) const;
   Issue message(const Program& program, const Instruction& i, StreamRef s) const;
   Issue load_batch(const Instruction& i, StreamRef s) const;
@@ -52,9 +54,7 @@ class InstructionBinder {
   Issue backward(const Program& program, const Instruction& i, StreamRef s) const;
   // Over the tensor group: this rank's rows of `product` become those of the sum.
   std::function<void()> sum(View product, StreamRef s) const;
-  std::function<void()> gather(const parallel::Instruction& i, View whole, StreamRef s) const;
-  // `calls` of an exchange, whose pushes go by a kernel where little is computed meanwhile.
-  Issue exchanging(const Instruction& i, std::function<void()> calls) const;
+  std::function<void()> gather(const Instruction& i, View whole, StreamRef s) const;
   Issue exchange_forward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue exchange_backward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue reduce_gradients(const Instruction& i, StreamRef s) const;

@@ -51,6 +51,20 @@ TEST(ExchangeReport, KernelsPushWhereMessagesArriveInPlace) {
   EXPECT_THAT(exchange_text(none, 120), HasSubstr("pushed by copy_engine, "));
 }
 
+TEST(ExchangeReport, GathersArriveInPlaceWhereAllLinksAllowIt) {
+  const parallel::RankPlan plan = exchanging_plan({"comm.exchanges=links"});
+  const auto report = [&](Transport first, Transport second) { return exchange_report(plan, exchange_links(first, second)); };
+  const auto lands = HasSubstr("what is gathered lands first");
+  for (const Transport transport : {Transport::direct, Transport::vmm}) {
+    EXPECT_EQ(report(transport, transport)["gathers_in_place"], true);
+    EXPECT_THAT(exchange_text(report(transport, transport), 120), Not(lands));
+  }
+  EXPECT_EQ(report(Transport::direct, Transport::vmm)["gathers_in_place"], false);
+  EXPECT_THAT(exchange_text(report(Transport::ipc, Transport::ipc), 120), lands);
+  const parallel::RankPlan whole = exchanging_plan({"comm.exchanges=links", "parallel.sequence_parallel=false"});
+  EXPECT_FALSE(exchange_report(whole, exchange_links(Transport::ipc, Transport::ipc)).contains("gathers_in_place"));
+}
+
 TEST(ExchangeReport, CopyEnginesPushWhatIsTooLong) {
   const parallel::RankPlan plan =
       exchanging_plan({"comm.exchanges=links", "comm.mover=copy_engine", "train.micro_batch=48", "train.global_batch=48"});

@@ -74,7 +74,6 @@ void check_pairs(const LinkCommunicatorSpec& spec, Rendezvous& store) {
 LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store)
     : rank_(spec.group.rank),
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
-      always_by_kernel_(spec.longest_by_kernel),
       longest_by_kernel_(spec.longest_by_kernel),
       symmetric_bytes_(spec.symmetric_bytes),
       memory_(spec.group.device),

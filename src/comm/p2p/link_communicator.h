@@ -14,7 +14,6 @@
 // signalled.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -80,9 +79,8 @@ class LinkCommunicator final : public Communicator {
   // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and what is
   // zero stays zero. On all ranks at the same calls.
   void set_alone(bool alone) { alone_ = alone; }
-  // Until reset, longer pushes than the specification's go by a kernel too: up to so many bytes to each other rank.
-  void push_by_kernel_up_to(std::size_t bytes) { longest_by_kernel_ = std::max(bytes, always_by_kernel_); }
-  void reset_push_by_kernel() { longest_by_kernel_ = always_by_kernel_; }
+  // From here on, in place of the specification's.
+  void set_longest_by_kernel(std::size_t bytes) { longest_by_kernel_ = bytes; }
 
  private:
   // The links to and from another rank; none of this rank itself.
@@ -145,7 +143,6 @@ class LinkCommunicator final : public Communicator {
 
   const int rank_;
   std::size_t slice_bytes_;
-  const std::size_t always_by_kernel_;
   std::size_t longest_by_kernel_;
   std::size_t landing_bytes_ = 0;
   const std::size_t symmetric_bytes_;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/p2p/symmetric_memory.h"
 #include "core/format_bytes.h"
+#include "core/names.h"
 #include "train/report/link_table.h"
 
 namespace plait::train {
@@ -40,6 +42,15 @@ bool has_places(const Json& link) {
   return link["transport"] != to_string(Transport::host) && link["transport"] != to_string(Transport::relay);
 }
 
+// As LinkCommunicator has it, of all groups: whether what is gathered behind a sum arrives where it is read.
+bool gathers_in_place(const Json& links, DeviceKind kind) {
+  const auto goes_by = [&](Transport transport) {
+    return std::ranges::all_of(links, [&](const Json& link) { return link["transport"] == to_string(transport); });
+  };
+  return std::ranges::any_of(
+      names<Transport>, [&](const auto& name) { return comm::p2p::symmetric_kind(name.value, kind) && goes_by(name.value); });
+}
+
 std::string table_of(const Json& links, int width) { return links.empty() ? "" : "\n" + link_table(links, width); }
 
 }  // namespace
@@ -65,6 +76,8 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
     report["exchanges"] = exchanges;
     report["by_kernel"] = by_kernel;
   }
+  if (plan.memory.bytes_of(parallel::Allocation::symmetric) > 0)
+    report["gathers_in_place"] = gathers_in_place(report["links"], plan.device_kind);
   report["braids"] = {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}};
   return report;
 }
@@ -84,6 +97,8 @@ std::string exchange_text(const Json& report, int width) {
     if (by_kernel > 0 && by_kernel < exchanges)
       pushes += fmt::format("\n{} of {} exchanges of a step have little beside them: pushed by sm_write", by_kernel, exchanges);
   }
+  if (!report.value("gathers_in_place", true))
+    pushes += "\nwhat is gathered lands first, and a kernel puts it in its place: not all links are direct, nor all vmm";
   return fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}{}\nbraids: {}: {}",
                      names_of(report["groups"]), by_links ? "links" : "the library", report["reason"].get<std::string>(),
                      pushes, report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>()) +
