@@ -21,7 +21,7 @@
 namespace plait {
 namespace {
 
-[[noreturn]] void output_failed(const std::string& why) { throw ConfigError("cannot write to standard output: " + why); }
+[[noreturn]] void output_failed(const std::string& why) { throw Error("cannot write to standard output: " + why); }
 
 // std::cout's way to stdout while one exists. What cannot be written is an error at once, and an error as a file's is.
 class CheckedOutput final : public std::streambuf {

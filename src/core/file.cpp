@@ -20,13 +20,15 @@ constexpr mode_t file_mode = 0600;
 constexpr mode_t directory_mode = 0700;
 
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
+  const std::string what =
+      std::string("cannot ") + action + " " + path.string() + ": " + std::error_code(error, std::generic_category()).message();
+  // The input is not to blame where there is no room.
+  if (error == ENOSPC || error == EDQUOT) throw Error(what + "; free some space, or write elsewhere");
+  if (error == EFBIG) throw Error(what + "; raise the limit on the size of files (ulimit -f), or write elsewhere");
   std::string hint;
-  if (error == ENOSPC || error == EDQUOT) hint = "; free some space, or write elsewhere";
-  if (error == EFBIG) hint = "; raise the limit on the size of files (ulimit -f), or write elsewhere";
   if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
   if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
-  throw ConfigError(std::string("cannot ") + action + " " + path.string() + ": " +
-                    std::error_code(error, std::generic_category()).message() + hint);
+  throw ConfigError(what + hint);
 }
 
 struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::path& path) {

@@ -1,5 +1,5 @@
-// A file descriptor with positioned reads and writes. Every failure is a ConfigError that names the file and the reason; so is
-// a write beyond `ulimit -f` where SIGXFSZ is ignored, as the plait program does.
+// A file descriptor with positioned reads and writes. Every failure names the file and the reason: an Error where there is no
+// room to write (a full disk, a quota, `ulimit -f` where SIGXFSZ is ignored, as plait does), and otherwise a ConfigError.
 #pragma once
 
 #include <cstddef>

@@ -114,7 +114,7 @@ TEST_F(EvalCommand, LogitsThatCannotBeWrittenLeaveNothing) {
   const Outcome limited =
       run(folder.path(), "ulimit -f 8; " + std::string(test_paths::plait) + " eval " + path("runs/r") + " --tokens " +
                              path("tokens.safetensors") + " --logits " + path("l.safetensors"));
-  EXPECT_EQ(limited.status, 2);
+  EXPECT_EQ(limited.status, 3);
   EXPECT_THAT(limited.errors, HasSubstr("File too large"));
   EXPECT_FALSE(std::filesystem::exists(path("l.safetensors")));
   EXPECT_FALSE(std::filesystem::exists(path("l.safetensors.part")));

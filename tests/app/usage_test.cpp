@@ -51,18 +51,18 @@ TEST_F(Usage, OutputThatCannotBeWrittenIsAnError) {
        {plan + " --json", plan, std::string("topo --json"), std::string("help"), std::string("help bench p2p"),
         std::string("--version"), std::string("train --help"), std::string("data encode </dev/null")}) {
     const Outcome full = plait(arguments + " >/dev/full");
-    EXPECT_EQ(full.status, 2) << arguments;
+    EXPECT_EQ(full.status, 3) << arguments;
     EXPECT_EQ(full.errors, "plait: cannot write to standard output: No space left on device\n") << arguments;
   }
   const Outcome limited =
       run(folder.path(), "ulimit -f 1; " + std::string(test_paths::plait) + " " + plan + " --json >" + path("f"));
-  EXPECT_EQ(limited.status, 2);
+  EXPECT_EQ(limited.status, 3);
   EXPECT_EQ(limited.errors, "plait: cannot write to standard output: File too large\n");
   write("text.txt", std::string(20'000, 'a'));
   write("job.yaml", "model: {layers: 1, hidden: 16, heads: 2}\ndata: {train: [" + path("text.txt") +
                         "], sequence_length: 16}\ntrain: {steps: 2, global_batch: 2, micro_batch: 2}\nlaunch: {device: cpu}\n");
   const Outcome verified = plait("verify @/job.yaml --layout data=1 >/dev/full");
-  EXPECT_EQ(verified.status, 2);
+  EXPECT_EQ(verified.status, 3);
   EXPECT_THAT(verified.errors, HasSubstr("plait: cannot write to standard output: a part of it is lost\n"));
 }
 

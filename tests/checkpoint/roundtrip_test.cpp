@@ -249,7 +249,7 @@ TEST_F(Checkpoint, NoSpaceShowsAtTheStart) {
   std::string error;
   {
     const FileSizeLimit limit(16);
-    error = config_error([&] { CheckpointWriter::begin(directory_, 200, small_files()); });
+    error = error_of<Error>([&] { CheckpointWriter::begin(directory_, 200, small_files()); });
   }
   EXPECT_THAT(error, AllOf(HasSubstr("model.safetensors"), HasSubstr("File too large")));
   EXPECT_FALSE(fs::exists(temporary_directory(directory_, 200)));
@@ -262,7 +262,7 @@ TEST_F(Checkpoint, AFailedWriteNamesTheFile) {
   {
     CheckpointWriter writer = CheckpointWriter::begin(directory_, 200, small_files());
     const FileSizeLimit limit(16);
-    error = config_error([&] { write_everything(writer, 200); });
+    error = error_of<Error>([&] { write_everything(writer, 200); });
   }
   EXPECT_THAT(error, AllOf(HasSubstr("cannot write"), HasSubstr("model.safetensors"), HasSubstr("File too large")));
   EXPECT_EQ(find_checkpoint(directory_).step, 100);

@@ -61,7 +61,7 @@ TEST_F(OutputFile, MayBeAPipeOrADevice) {
   fs::create_symlink("/dev/null", at("nothing"));
   write_output(at("nothing"), "text");
   EXPECT_TRUE(fs::is_character_file("/dev/null") && fs::is_symlink(at("nothing")));
-  EXPECT_THAT(error_of<ConfigError>([] { write_output("/dev/full", "text"); }), HasSubstr("cannot write /dev/full: No space"));
+  EXPECT_THAT(error_of<Error>([] { write_output("/dev/full", "text"); }), HasSubstr("cannot write /dev/full: No space"));
 }
 
 TEST_F(OutputFile, ThatCannotBeReplacedIsAnError) {
