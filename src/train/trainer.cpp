@@ -460,6 +460,10 @@ class Trainer {
       }
       if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
+      if (validation && !std::isfinite(*validation)) {  // before its checkpoint: the next step, which would halt, may not come
+        throw Error(fmt::format("step {}: validation loss {}: the weights that it made compute nothing finite; {}", step,
+                                *validation, kept()));
+      }
     }
     if (save || stop) save_once();
     if (!stop && !last && (report || save)) {  // the device has done the step meanwhile
@@ -538,11 +542,14 @@ class Trainer {
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
     meeting_.meet(topic + "/told");
-    const std::string kept = saves_ || start_.resumed
-                                 ? "the last checkpoint is in " + checkpoint::checkpoints_directory(start_.run_dir).string()
-                                 : "this run has no checkpoint yet";
     throw Error(fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; {}",
-                            result.update, result.loss, result.grad_norm, where, kept));
+                            result.update, result.loss, result.grad_norm, where, kept()));
+  }
+
+  // What a run that fails leaves to go on from.
+  std::string kept() const {
+    return saves_ || start_.resumed ? "the last checkpoint is in " + checkpoint::checkpoints_directory(start_.run_dir).string()
+                                    : "this run has no checkpoint yet";
   }
 
   const TrainRequest& request_;
