@@ -316,6 +316,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
   json["choice"] = candidate_json(best.candidate);
   json["choice"]["stages"] = job.config.parallel.stages;  // also those that were given
+  json["choice"]["device"] = job.stages.front().device_kind == DeviceKind::cuda ? "cuda" : "cpu";
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
   if (const auto& passes = job.config.parallel.planned_passes) json["choice"]["passes"] = passes->text;
   json["choice"]["made_for"] = signature(job.config);
@@ -340,6 +341,9 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
   Config chosen = with(config, candidate);
   if (candidate.schedule == ScheduleKind::planned && candidate.pipeline > 1)
     chosen.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
+  const nlohmann::json& device = member(choice, "device", source);
+  if (device != "cuda" && device != "cpu") throw ConfigError(source + ": 'device' must be cuda or cpu");
+  chosen.launch.device = device.get<std::string>();
   chosen.placement.strategy = PlacementStrategy::given;
   chosen.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
   chosen.launch.ranks = static_cast<std::int64_t>(chosen.placement.devices.size());
@@ -356,7 +360,7 @@ std::vector<std::string> left_to_a_plan() {
   std::vector<std::string> overrides{"parallel.stages=[]", "placement.devices=[]"};
   for (const char* key :
        {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.virtual_stages",
-        "parallel.zero", "parallel.recompute", "train.micro_batch", "placement.strategy", "launch.ranks"})
+        "parallel.zero", "parallel.recompute", "train.micro_batch", "placement.strategy", "launch.ranks", "launch.device"})
     overrides.push_back(std::string(key) + "=auto");
   return overrides;
 }

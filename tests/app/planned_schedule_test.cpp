@@ -166,7 +166,7 @@ TEST_F(OutsideRanks, HaveThePassesOfRank0) {
 
 TEST_F(OutsideRanks, WithPlansOfOtherPassesAreRefused) {
   const std::string job = "--set parallel.pipeline=2 --set parallel.data=1 --set parallel.schedule=planned";
-  const Outcome shown = run_plait(folder_.string(), "plan " + (folder_ / "job.yaml").string() + " --json --gpus 2 " + job);
+  const Outcome shown = run_plait(folder_.string(), "plan " + (folder_ / "job.yaml").string() + " --json " + job);
   ASSERT_EQ(shown.status, 0) << shown.errors;
   nlohmann::json plan = nlohmann::json::parse(shown.output);
   const auto give = [&](const char* rank) {

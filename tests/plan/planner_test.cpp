@@ -487,6 +487,7 @@ TEST_F(Document, ItsChoiceRuns) {
   EXPECT_EQ(chosen.placement.strategy, PlacementStrategy::given);
   EXPECT_EQ(chosen.placement.devices.size(), 4U);
   EXPECT_EQ(chosen.launch.ranks, 4);
+  EXPECT_EQ(chosen.launch.device, "cuda") << "also where there are none";
   EXPECT_TRUE(keys_left_to_planner(chosen).empty());
   // And it is the same plan when it is planned again.
   Placer placer(fabric);
@@ -502,6 +503,9 @@ TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("'choice' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'gpus' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["gpus"] = "all"; }), HasSubstr("must be a list"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["device"] = "h100"; }), HasSubstr("'device' must be cuda or cpu"));
+  EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.kv_heads=2", "launch.device=cpu"})),
+              HasSubstr("launch.device=cpu: is cuda in plan.json; to run that plan set it to auto, or else plan again"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["data"] = 1.5; }), HasSubstr("'data' must be a whole number"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["tensor"] = 3; }), HasSubstr("parallel.tensor = 3"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
