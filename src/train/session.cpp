@@ -9,7 +9,6 @@
 #include "core/format_bytes.h"
 #include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
-#include "launch/launch_environment.h"
 #include "runtime/group_paths.h"
 #include "train/report/path_table.h"
 #include "train/report/progress.h"
@@ -34,36 +33,48 @@ constexpr const char* memory_remedy =
     "Less is needed with a smaller train.micro_batch or data.sequence_length, parallel.recompute: full, parallel.zero: 1 or 2, "
     "or more ranks; `plait plan` shows what it is for";
 
-// What there is for this rank, whatever launch.memory_gib says: ranks that are CPUs of one host share its memory.
-double part_of_device(Config config, const launch::RankContext& rank) {
-  config.launch.memory_gib = 0;
-  const double part = launch::memory_of_rank(config, rank.device.kind, rank.size);
-  return part > 0 ? part : static_cast<double>(memory_size(rank.device));
+std::size_t memory_limit(const Config& config) {
+  constexpr double gib = 1 << 30;
+  return config.launch.memory_gib > 0 ? static_cast<std::size_t>(config.launch.memory_gib * gib) : DeviceMemory::no_limit;
 }
 
-std::size_t memory_limit(const Config& config, const launch::RankContext& rank) {
-  const double bytes = launch::memory_of_rank(config, rank.device.kind, rank.size);
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : DeviceMemory::no_limit;
+// Nothing where the rank is alone.
+std::optional<comm::p2p::JobFacts> job_facts(const launch::RankContext& rank, const runtime::GroupOptions& options) {
+  if (rank.size == 1) return std::nullopt;
+  comm::Meeting meeting = rank.meeting("facts", options.timeout);
+  return comm::p2p::JobFacts(rank.device, options.peer_access, meeting);
+}
+
+// What there is for this rank: ranks that are CPUs of one host share its memory.
+std::size_t part_of_device(const launch::RankContext& rank, const std::optional<comm::p2p::JobFacts>& facts) {
+  std::size_t sharing = 1;
+  if (facts && rank.device.kind == DeviceKind::host) {
+    sharing = 0;
+    for (int r = 0; r < rank.size; ++r) sharing += facts->same_host(rank.rank, r);
+  }
+  return memory_size(rank.device) / sharing;
 }
 
 }  // namespace
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(fitting(training_plan(config, vocab, rank), rank.device, part_of_device(config, rank)),
-              group_options(config, rank.device), rank, memory_limit(config, rank)) {}
+    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config)) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank, std::size_t memory_limit)
+    : Session(std::move(plan), options, rank, memory_limit, job_facts(rank, options)) {}
+
+Session::Session(parallel::RankPlan plan, const runtime::GroupOptions& options, launch::RankContext& rank,
+                 std::size_t memory_limit, const std::optional<comm::p2p::JobFacts>& facts)
     : life_(rank.life), memory_(rank.device, memory_limit) {
-  plan = fitting(std::move(plan), rank.device, static_cast<double>(memory_size(rank.device)));
+  plan = fitting(std::move(plan), rank.device, static_cast<double>(part_of_device(rank, facts)));
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   for (const auto& [group, links] : groups.by_links) links_within_[group] = links->reports();
-  if (rank.size > 1) {
+  if (facts) {
     comm::Meeting meeting = rank.meeting("paths", options.timeout);
-    const comm::p2p::JobFacts facts(rank.device, options.peer_access, meeting);
     const std::vector<runtime::GroupPaths> own = runtime::paths_of(groups, plan);
-    runtime::require_paths(options.require, own, facts, meeting);
-    paths_ = gather_paths(own, facts, meeting);
+    runtime::require_paths(options.require, own, *facts, meeting);
+    paths_ = gather_paths(own, *facts, meeting);
   }
   try {
     interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/p2p/job_facts.h"
 #include "launch/rank_context.h"
 #include "launch/watchdog.h"
 #include "runtime/interpreter.h"
@@ -27,7 +28,9 @@ struct MemoryReport {
 
 class Session {
  public:
-  // Collective over all ranks of the job. `vocab`: of the tokenizer.
+  // Collective over all ranks of the job. `vocab`: of the tokenizer. ConfigError, before anything is made, for a plan that
+  // takes more memory than there is for this rank: of a GPU all, of a host's memory its share among the ranks that are CPUs
+  // there.
   Session(const Config& config, std::int64_t vocab, launch::RankContext& rank);
   // With a plan made already.
   // `memory_limit`: bytes that this rank may have of its device.
@@ -56,6 +59,10 @@ class Session {
   const nlohmann::ordered_json& paths() const { return paths_; }
 
  private:
+  // `facts`: nothing where the rank is alone.
+  Session(parallel::RankPlan plan, const runtime::GroupOptions& options, launch::RankContext& rank, std::size_t memory_limit,
+          const std::optional<comm::p2p::JobFacts>& facts);
+
   struct Retirement {
     explicit Retirement(runtime::RankLife& l) : life(l) {}
     ~Retirement() { life.retire(); }

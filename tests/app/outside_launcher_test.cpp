@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "core/device.h"
+#include "core/format_bytes.h"
 #include "outside_ranks.h"
 
 namespace plait::app {
@@ -26,6 +29,19 @@ TEST_F(OutsideRanks, OfEachLauncherTrainOneRun) {
     EXPECT_EQ(runs(), before + 1) << variables;
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes of addresses
+// As large as two thirds of the host's memory: 16 bytes of each of 12 * hidden^2 parameters a block. Within an address space of
+// 4 GiB, where what tries to have that memory ends with another status.
+TEST_F(OutsideRanks, OfOneHostShareItsMemory) {
+  const auto there = static_cast<double>(memory_size({DeviceKind::host, 0}));
+  const auto hidden = 8 * std::llround(std::sqrt(there * 2 / 3 / (16 * 12 * 2)) / 8);
+  EXPECT_THAT(
+      train("--set model.hidden=" + std::to_string(hidden), "",
+            "RANK={} WORLD_SIZE=2 LOCAL_RANK={} sh -c 'ulimit -v 4194304; exec \"$0\" \"$@\"'"),
+      Each(is_refused(AllOf(HasSubstr("would run out of memory"), HasSubstr("has " + format_bytes(there / 2) + " for it")))));
+}
+#endif
 
 TEST_F(OutsideRanks, AsWholeJobsAreToldOnce) {
   with_rendezvous_ = false;
