@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/huggingface/foreign_weights.h"
 #include "core/error.h"
+#include "core/first_problems.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -47,7 +48,7 @@ void WeightsReader::expect(const std::vector<FileSpec>& files, const std::vector
   for (const auto& [name, spec] : specs_) {
     if (!expected.contains(name)) differs(name, "the model has no such tensor");
   }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  if (!problems.empty()) throw ConfigError(first_problems(std::move(problems), "tensors that are not as the model needs them"));
 }
 
 void WeightsReader::require_block(const TensorSpec& spec, const model::ElementBlock& block) {

@@ -35,7 +35,7 @@ class WeightsReader {
   const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
 
   // Checks that there are exactly these tensors with these shapes and dtypes (files' names do not matter), and of `others` any
-  // or none; the ConfigError lists every difference.
+  // or none; the ConfigError lists the first differences and counts the rest.
   void expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others = {}) const;
 
   // A rectangle of a tensor that is a matrix (a vector has one column), row by row and in its dtype, into host memory. Nothing

@@ -15,6 +15,7 @@
 
 #include "comm/make_communicator.h"
 #include "core/error.h"
+#include "core/first_problems.h"
 #include "core/milliseconds_of.h"
 #include "core/schedule_file.h"
 #include "core/tcp_place.h"
@@ -27,8 +28,6 @@
 namespace plait::launch {
 namespace {
 
-// Enough to see what is wrong; a job with another data.train differs in every file.
-constexpr std::size_t most_differences = 20;
 constexpr std::size_t most_groups = 4;  // of ranks that differ from rank 0 in the same way
 constexpr const char* nothing = "nothing";
 
@@ -186,12 +185,8 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
   for (std::size_t g = 1; g < shown; ++g) {
     for (ConfigProblem& problem : differences(groups[0], words[0], groups[g], words[g])) problems.push_back(std::move(problem));
   }
-  if (problems.size() > most_differences) {
-    const std::size_t more = problems.size() - most_differences;
-    problems.resize(most_differences);
-    problems.push_back({fmt::format("and {} more", more), "", "differences between ranks", "", 0});
-  }
-  throw ConfigError(std::move(problems));
+  // A job with another data.train differs in every file.
+  throw ConfigError(first_problems(std::move(problems), "differences between ranks"));
 }
 
 std::shared_ptr<comm::Rendezvous> join_job(const Config& config) {

@@ -283,6 +283,16 @@ TEST_F(Checkpoint, ExpectListsEveryDifference) {
   EXPECT_THAT(error, HasSubstr("tensor 'scale': the model has no such tensor"));
 }
 
+// Another model.hidden makes every tensor another one.
+TEST_F(Checkpoint, ExpectCountsTheDifferencesThatItDoesNotList) {
+  const CheckpointReader reader(write_checkpoint(directory_, 1));
+  std::vector<FileSpec> other = small_files();
+  for (int i = 0; i < 30; ++i) other[0].tensors.push_back({"more" + std::to_string(i), DType::f32, {1}});
+  EXPECT_THAT(config_error([&] { reader.expect(other); }),
+              AllOf(HasSubstr("'more19'"), Not(HasSubstr("'more20'")),
+                    HasSubstr("and 10 more: tensors that are not as the model needs them")));
+}
+
 TEST(TrainingTensors, WeightsAndMomentsByName) {
   model::Parameter parameter;
   parameter.name = "blocks.0.attention.qkv.weight";

@@ -12,6 +12,7 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/huggingface/transpose.h"
 #include "core/error.h"
+#include "core/first_problems.h"
 #include "core/json_file.h"
 
 namespace plait::checkpoint::huggingface {
@@ -23,7 +24,6 @@ constexpr const char* single_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
-constexpr std::size_t most_problems = 20;
 constexpr float least_infinite_f16 = 65520;  // what is rounded to infinity
 constexpr const char* type_rule = "must be F32, F16 or BF16";
 constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
@@ -264,12 +264,7 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
     if (!known.contains(name) && !tied_head && !is_buffer(model.family, name))
       problems.push_back({tensors.place_of(name), "", "is no tensor of a " + model.family + " of this shape", "", 0});
   }
-  if (problems.size() > most_problems) {
-    const std::size_t more = problems.size() - most_problems;
-    problems.resize(most_problems);
-    problems.push_back({fmt::format("and {} more", more), "", "tensors that are not as they should be", "", 0});
-  }
-  if (!problems.empty()) throw ConfigError(problems);
+  if (!problems.empty()) throw ConfigError(first_problems(std::move(problems), "tensors that are not as they should be"));
   return form;
 }
 
