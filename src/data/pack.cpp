@@ -9,6 +9,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "core/first_problems.h"
 #include "data/document_encoder.h"
 #include "data/document_index.h"
 #include "data/files.h"
@@ -159,6 +160,12 @@ void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEnco
   if (!lines.empty()) hand_on();
 }
 
+[[noreturn]] void refuse_textless(const std::vector<MatchedFile>& files) {
+  std::vector<ConfigProblem> problems;
+  for (const MatchedFile& file : files) problems.push_back({file.path.string(), "", "holds no text", "", 0});
+  throw ConfigError(first_problems(std::move(problems), "files without text"));
+}
+
 // Gives their bytes in all.
 std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
@@ -174,7 +181,7 @@ std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer
     if (!is_jsonl(file.path)) check_encodable(tokenizer, data);  // a line's error names the line
     bytes += data.size();
   }
-  if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+  if (bytes == 0) refuse_textless(files);
   return bytes;
 }
 
@@ -219,7 +226,7 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     ++result.files;
   }
   encoding.finish();
-  if (shards.tokens() == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+  if (shards.tokens() == 0) refuse_textless(files);
   tokenizer.save(options.out);  // only now, as nothing stays of text that turns out to be wrong
   shards.finish();
   result.documents = shards.documents();

@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "core/first_problems.h"
 #include "data/document_encoder.h"
 #include "data/files.h"
 #include "data/line_reader.h"
@@ -147,7 +148,7 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
   if (problems.empty() && sources.empty()) {
     for (const MatchedFile& file : files) problems.push_back({file.path.string(), "", "is empty (at byte offset 0)", "", 0});
   }
-  if (!problems.empty()) throw ConfigError(problems);
+  if (!problems.empty()) throw ConfigError(first_problems(std::move(problems), "files that cannot be used"));
   return sources;
 }
 

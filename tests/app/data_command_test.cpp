@@ -55,6 +55,12 @@ TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
   const std::string megatron = folder.write("m.bin", "text?");
   folder.write("m.idx", std::string("MMIDIDX\0\0", 9));
   EXPECT_THAT(refusal(out + megatron), testing::HasSubstr(megatron + ": is a token shard already"));
+  folder.write("empty/a.txt", "");
+  EXPECT_THAT(refusal(out + "'" + (folder / "empty/*") + "'"), testing::HasSubstr("empty/a.txt: holds no text"));
+  folder.write("empty/b.jsonl", "\n");
+  EXPECT_THAT(
+      refusal(out + "'" + (folder / "empty/*") + "'"),
+      testing::AllOf(testing::HasSubstr("empty/a.txt: holds no text"), testing::HasSubstr("empty/b.jsonl: holds no text")));
   const std::string bad = folder.write("b.jsonl", "{\"text\": \"abc\"}\n{\"text\": 5}\n");
   EXPECT_THAT(refusal(out + "--shard-tokens 100 " + text + " " + bad),
               testing::HasSubstr("b.jsonl:2: 'text' must be a string"));
