@@ -45,7 +45,9 @@ std::string shown(std::string text) {
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "";
   if (const auto path = file_path(node)) return shown("{file: " + *path + "}");
-  return node.IsScalar() ? shown(node.Scalar()) : node.IsSequence() ? "[...]" : "{...}";
+  if (node.IsScalar()) return shown(node.Scalar());
+  const std::string inside = node.size() == 0 ? "" : "...";
+  return node.IsSequence() ? "[" + inside + "]" : "{" + inside + "}";
 }
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str"; }
