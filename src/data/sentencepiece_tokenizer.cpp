@@ -81,13 +81,21 @@ class PieceReader {
   std::string_view rest_;
 };
 
+// "./src/trainer_interface.cc(660) [condition] What is wrong.": of SentencePiece's message what follows the condition.
+std::string_view users_part(std::string_view message) {
+  const auto end = message.find("] ");
+  return end == std::string_view::npos ? message : message.substr(end + 2);
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   // `origin` names the model in messages.
   SentencePieceTokenizer(std::string model, const std::string& origin) : model_(std::move(model)) {
     const auto status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok())
-      throw ConfigError({{origin, "", fmt::format("is not a SentencePiece model: {}", status.message()), "", 0}});
+    if (!status.ok()) {
+      const std::string_view why = users_part(status.message());
+      throw ConfigError({{origin, "", fmt::format("is not a SentencePiece model{}{}", why.empty() ? "" : ": ", why), "", 0}});
+    }
     std::vector<AddedToken> control;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       if (processor_.IsControl(id) && !processor_.IdToPiece(id).empty())
@@ -278,9 +286,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
        {"minloglevel", "2"}},
       &lines, &model);
   if (!status.ok()) {
-    // "./src/trainer_interface.cc(660) [condition] What is wrong.": the user's part is what follows the condition.
-    std::string_view why = status.message();
-    if (const auto end = why.find("] "); end != std::string_view::npos) why.remove_prefix(end + 2);
+    const std::string_view why = users_part(status.message());
     // ". Increase vocab_size or decrease ...", by an option that there is not.
     const auto advice = why.find(". Increase vocab_size");
     throw ConfigError({{key, std::to_string(vocab),

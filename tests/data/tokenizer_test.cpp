@@ -12,6 +12,7 @@
 namespace plait::data {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 std::string every_byte() {
@@ -107,7 +108,8 @@ TEST_F(SentencePiece, ExplainsWhatCannotBe) {
               HasSubstr("bad.txt: is not UTF-8 text at byte offset 2"));
   EXPECT_THAT(config_error([&] { train_sentencepiece({folder_.write("none.txt", "")}, 300); }), HasSubstr("holds no text"));
   EXPECT_THAT(config_error([&] { load_sentencepiece(folder_.write("x.model", "garbage")); }),
-              HasSubstr("x.model: is not a SentencePiece model"));
+              EndsWith("x.model: is not a SentencePiece model"))
+      << "no place in SentencePiece's source";
   EXPECT_THAT(config_error([&] { load_sentencepiece(folder_ / "missing.model"); }),
               HasSubstr("missing.model: cannot be opened: No such file"));
   const auto tokenizer = train_sentencepiece(files(), 300);
