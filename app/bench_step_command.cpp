@@ -1,6 +1,7 @@
 // plait bench step [...]
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "bench/step_benchmark.h"
 #include "bench_commands.h"
 #include "core/config.h"
+#include "core/config_schema.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
@@ -34,13 +36,17 @@ Config configuration(const StepOptions& o) {
   if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either a configuration file or --model PRESET");
   if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
+  // Random tokens have no vocabulary of their own: where the preset leaves it to the tokenizer it is that of bytes.
+  const bool has_vocab = std::ranges::none_of(
+      config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && preset.model.vocab == 0; });
   return parse_config(fmt::format("run: {{name: bench}}\n"
-                                  "model: {{preset: {}}}\n"
+                                  "model: {{preset: {}{}}}\n"
                                   "data: {{tokenizer: random, sequence_length: {}}}\n"
                                   "train: {{steps: 1000, global_batch: {}, micro_batch: {}}}\n"
                                   "parallel: {{data: {}, zero: {}}}\n"
                                   "launch: {{ranks: {}}}\n",
-                                  o.model, o.sequence, o.batch * o.micro_batches * data, o.batch, data, o.zero, data),
+                                  o.model, has_vocab ? "" : ", vocab: 256", o.sequence, o.batch * o.micro_batches * data,
+                                  o.batch, data, o.zero, data),
                       o.set, "bench step");
 }
 

@@ -44,6 +44,12 @@ const json& method(const json& methods, const std::string& transport) {
   throw std::runtime_error("no " + transport);
 }
 
+TEST_P(BenchCommand, StepTimesAPresetThatLeavesTheVocabularyToTheTokenizer) {
+  const std::string mode = std::string(" --set launch.device=cpu --set launch.mode=") + GetParam();
+  const Outcome outcome = bench("step --model tiny --ranks 1 --batch 1 --sequence 16 --steps 1 --warmup 1" + mode);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+}
+
 TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
   const Outcome outcome = bench("p2p --sizes 1K,64K --rounds 2 --product-dim 64 --json" + mode());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
