@@ -26,6 +26,7 @@ constexpr mode_t directory_mode = 0700;
   if (error == ENOSPC || error == EDQUOT) throw Error(what + "; free some space, or write elsewhere");
   if (error == EFBIG) throw Error(what + "; raise the limit on the size of files (ulimit -f), or write elsewhere");
   std::string hint;
+  if (error == EEXIST) hint = "; remove it, if nothing is writing it";
   if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
   if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
   throw ConfigError(what + hint);

@@ -64,6 +64,13 @@ TEST_F(OutputFile, MayBeAPipeOrADevice) {
   EXPECT_THAT(error_of<Error>([] { write_output("/dev/full", "text"); }), HasSubstr("cannot write /dev/full: No space"));
 }
 
+// What a killed process has left.
+TEST_F(OutputFile, ThatIsThereAlreadyHasARemedy) {
+  std::ofstream(at("x.part")) << "half";
+  EXPECT_THAT(error_of<ConfigError>([&] { File::create(at("x.part")); }),
+              HasSubstr("x.part: File exists; remove it, if nothing is writing it"));
+}
+
 TEST_F(OutputFile, ThatCannotBeReplacedIsAnError) {
   EXPECT_THAT(error_of<ConfigError>([] { output_file("/dev/null"); }), HasSubstr("cannot write /dev/null: not a regular file"));
   fs::create_symlink("circle", at("circle"));
