@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/message.h"
 #include "core/statistics.h"
+#include "core/unsigned_nan.h"
 #include "data/tokenizer.h"
 #include "launch/job_planning.h"
 #include "launch/launch.h"
@@ -77,7 +78,7 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
       throw Error(
           fmt::format("step {} is not finite (loss {}, gradient norm {}), so there is no step to time: a smaller "
                       "train.optimizer.lr makes smaller steps before it",
-                      result.update, result.loss, result.grad_norm));
+                      result.update, unsigned_nan(result.loss), unsigned_nan(result.grad_norm)));
     }
     measured.last = result;
     const std::int64_t total = warmup + request.steps;

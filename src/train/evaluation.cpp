@@ -15,6 +15,7 @@
 #include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/unsigned_nan.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"
@@ -104,7 +105,8 @@ class Evaluation {
                           "no token of the validation split counts in the loss (data.chat_template)", "", 0}});
     }
     result.loss = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.tokens);
-    if (!std::isfinite(result.loss)) throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), result.loss));
+    if (!std::isfinite(result.loss))
+      throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), unsigned_nan(result.loss)));
     if (data::has_text(tokenizer_->kind())) result.bytes = count_bytes(*tokens, windows);
     return result;
   }

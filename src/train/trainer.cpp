@@ -22,6 +22,7 @@
 #include "core/message.h"
 #include "core/status_line.h"
 #include "core/terminal.h"
+#include "core/unsigned_nan.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/launch_environment.h"
@@ -462,7 +463,7 @@ class Trainer {
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
       if (validation && !std::isfinite(*validation)) {  // before its checkpoint: the next step, which would halt, may not come
         throw Error(fmt::format("step {}: validation loss {}: the weights that it made compute nothing finite; {}", step,
-                                *validation, kept()));
+                                unsigned_nan(*validation), kept()));
       }
     }
     if (save || stop) save_once();
@@ -543,7 +544,7 @@ class Trainer {
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
     meeting_.meet(topic + "/told");
     throw Error(fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; {}",
-                            result.update, result.loss, result.grad_norm, where, kept()));
+                            result.update, unsigned_nan(result.loss), unsigned_nan(result.grad_norm), where, kept()));
   }
 
   // What a run that fails leaves to go on from.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <spdlog/logger.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -145,6 +146,7 @@ TEST(ProgressText, PlainLine) {
             "step   84/1000  loss 2.4313  lr 5.80e-04  norm 0.824  58.3 ms  562k tok/s  452.3 TFLOP/s  MFU 45.7%"
             "  12.0 GiB  ETA 1:07");
   EXPECT_EQ(validation_text(84, 1000, 2.0), "step   84/1000  validation loss 2.0000  perplexity 7.389");
+  EXPECT_EQ(validation_text(84, 1000, -std::nan("")), "step   84/1000  validation loss nan  perplexity nan");
 }
 
 TEST(ProgressPlain, ALinePerReportAndNoEscapes) {

@@ -12,6 +12,7 @@
 #include "core/format_bytes.h"
 #include "core/format_count.h"
 #include "core/format_time.h"
+#include "core/unsigned_nan.h"
 #include "train/report/ledger_text.h"
 
 namespace plait::train {
@@ -47,7 +48,7 @@ std::vector<Field> status_fields(const std::optional<StepMetrics>& latest, std::
   std::vector<Field> fields;
   if (latest) {
     fields.push_back({0, fmt::format("loss {:.4f}", latest->loss)});
-    if (validation_loss) fields.push_back({6, fmt::format("val {:.4f}", *validation_loss)});
+    if (validation_loss) fields.push_back({6, fmt::format("val {:.4f}", unsigned_nan(*validation_loss))});
     fields.push_back({8, fmt::format("lr {:.2e}", latest->learning_rate)});
     fields.push_back({7, fmt::format("norm {:.2f}", latest->grad_norm)});
     fields.push_back({3, fmt::format("{:.1f} ms", latest->step_ms)});
@@ -114,6 +115,7 @@ std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::opti
 }
 
 std::string validation_text(std::int64_t step, std::int64_t steps, double loss) {
+  loss = unsigned_nan(loss);
   return fmt::format("step {}  validation loss {:.4f}  perplexity {:.4g}", step_text(step, steps), loss, std::exp(loss));
 }
 
