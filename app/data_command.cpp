@@ -13,6 +13,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/plural.h"
 #include "core/task_progress.h"
 #include "core/utf8.h"
 #include "data/dataset.h"
@@ -84,9 +85,10 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
                               ? fmt::format("{{file: {}}}", in_yaml("/tokenizer.json"))
                               : fmt::format("{{sentencepiece: {{model: {}}}}}", in_yaml("/tokenizer.model"));
   std::cout << fmt::format(
-      "{} files, {} documents, {} tokens of a vocabulary of {}, {} shards in {}\n"
+      "{}, {}, {} of a vocabulary of {}, {} in {}\n"
       "train on them with  data: {{train: [{}], tokenizer: {}}}\n",
-      result.files, result.documents, result.tokens, tokenizer.vocab(), result.shards.size(), out, in_yaml("/*.bin"), how);
+      plural(result.files, "file"), plural(result.documents, "document"), plural(result.tokens, "token"), tokenizer.vocab(),
+      plural(result.shards.size(), "shard"), out, in_yaml("/*.bin"), how);
 }
 
 void print_tokens(const std::vector<std::int32_t>& tokens) { std::cout << fmt::format("[{}]\n", fmt::join(tokens, ",")); }

@@ -13,6 +13,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/message.h"
+#include "core/plural.h"
 #include "core/schedule_table.h"
 #include "core/task_progress.h"
 #include "launch/agreement.h"
@@ -98,7 +99,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
 void print(const train::DataSetLoss& loss) {
   fmt::print("loss {:.4f} nats per token, perplexity {:.3f}", loss.loss, loss.perplexity());
   if (const auto bits = loss.bits_per_byte()) fmt::print(", {:.4f} bits per byte", *bits);
-  fmt::print("\n{} tokens in {} windows, step {}\n", loss.tokens, loss.windows, loss.step);
+  fmt::print("\n{} in {}, step {}\n", plural(loss.tokens, "token"), plural(loss.windows, "window"), loss.step);
 }
 
 }  // namespace

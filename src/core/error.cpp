@@ -3,11 +3,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/plural.h"
+
 namespace plait {
 namespace {
 
 std::string join(const std::vector<ConfigProblem>& problems) {
-  std::string text = std::to_string(problems.size()) + (problems.size() == 1 ? " problem" : " problems") + " in the input:";
+  std::string text = plural(problems.size(), "problem") + " in the input:";
   for (const ConfigProblem& p : problems) {
     text += "\n  " + p.path;
     if (!p.value.empty()) text += "=" + p.value;

@@ -20,6 +20,7 @@
 #include "core/file.h"
 #include "core/format_count.h"
 #include "core/message.h"
+#include "core/plural.h"
 #include "core/status_line.h"
 #include "core/terminal.h"
 #include "core/unsigned_nan.h"
@@ -483,7 +484,7 @@ class Trainer {
     const int worst = worst_rank(ledgers);
     std::vector<int> shown = {0};
     if (worst > 0) shown.push_back(worst);
-    say(fmt::format("where the time of a step went, mean of {} steps, of rank 0{}:\n{}", run_ledger_.steps(),
+    say(fmt::format("where the time of a step went, mean of {}, of rank 0{}:\n{}", plural(run_ledger_.steps(), "step"),
                     worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)",
                     ledger_table(ledgers, shown).text(terminal_width(stderr))));
   }

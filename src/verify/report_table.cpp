@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/format_time.h"
+#include "core/plural.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 
@@ -38,8 +39,6 @@ std::string share_column(double share) {
   if (share > 99) return "> 99 x";
   return share > 1 ? fmt::format("{:.1f} x", share) : fmt::format("{:.0f} %", 100 * share);
 }
-
-std::string plural(std::size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
 
 }  // namespace
 
@@ -78,9 +77,9 @@ void VerifyTable::plan(const VerifyMatrix& matrix) {
                     std::to_string(c.config.parallel.zero), "FAILED"});
   }
   const Config& serial = matrix.models.front().serial;
-  line_->print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens", plural(cases_, "layout"),
-                           plural(matrix.models.size(), "model"), plural(static_cast<std::size_t>(serial.verify.steps), "step"),
-                           serial.train.global_batch, serial.data.sequence_length));
+  line_->print(fmt::format("{} of {} against the serial run: {} of {} of {}", plural(cases_, "layout"),
+                           plural(matrix.models.size(), "model"), plural(serial.verify.steps, "step"),
+                           plural(serial.train.global_batch, "sequence"), plural(serial.data.sequence_length, "token")));
   line_->print("\n" + table_.heading(line_->width()));
 }
 

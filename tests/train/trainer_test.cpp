@@ -349,6 +349,13 @@ TEST_F(TrainerTest, ASampleThatCannotBeMadeIsRefusedAtOnce) {
   EXPECT_FALSE(fs::exists(run_dir()));
 }
 
+TEST_F(TrainerTest, OneStepIsNoSteps) {
+  testing::internal::CaptureStderr();
+  const int status = train(request({"train.steps=2"}));  // the first one is left out
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("mean of 1 step, of rank 0"));
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(TrainerTest, AResumedRunSaysWhatOfItCanBeLost) {
   ASSERT_EQ(train(request()), 0);
   testing::internal::CaptureStderr();
