@@ -39,7 +39,7 @@ struct RunOrigin {
   // RUN_DIR/init_from.json and in the state of every checkpoint (docs/checkpoints.md).
   nlohmann::ordered_json init_from;
   std::vector<std::string> notes;  // for the user
-  // Of a new run, until nothing stands against it any more.
+  // Of a new run, until its first step is next.
   std::unique_ptr<checkpoint::UncertainRunDirectory> uncertain;
 };
 

@@ -176,7 +176,6 @@ class Trainer {
     if (start_.step < config_.train.steps && rank_.is_main)
       say(data_summary(*dataset_, *tokenizer_, config_.train, {start_.step, start_.samples}));
     load_or_initialize();
-    if (!start_.resumed || start_.step < config_.train.steps) take_over_run_directory();
     say_when_it_saves();
   }
 
@@ -227,6 +226,7 @@ class Trainer {
     }
     interpreter.synchronize_warm_up();
     if (stop_.stop_here()) return say_stopped(start_.step);
+    take_over_run_directory();
     bool told_of_launch = interpreter.launch_is_settled();
     if (const std::string launch = interpreter.launch_text(); !launch.empty()) say(launch);
     window_start_ = Clock::now();
@@ -372,7 +372,7 @@ class Trainer {
     meeting_.meet("loaded");
   }
 
-  // Nothing stands against this start any more: what an earlier one of the run recorded of later steps makes way.
+  // The first step is next: a new run keeps its directory, and what an earlier start recorded of later steps makes way.
   void take_over_run_directory() {
     if (!rank_.is_main) return;
     if (origin_.uncertain) origin_.uncertain->keep();

@@ -20,6 +20,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "core/error.h"
 #include "core/error_of.h"
+#include "environment_variable.h"
 #include "launch/stop_signals.h"
 #include "test_paths.h"
 #include "train/sampler.h"
@@ -190,6 +191,16 @@ TEST_F(TrainerStop, WithNothingDoneYetNothingIsKept) {
   std::raise(SIGTERM);
   EXPECT_EQ(train(request()), launch::stopped_status);
   EXPECT_FALSE(fs::exists(run_dir()));
+}
+
+// A rank that others are ready for attends to a signal at its first boundary.
+TEST_F(TrainerStop, BeforeTheFirstStepNoRunIsLeft) {
+  const plait::test::EnvironmentVariable rank("RANK", "0"), size("WORLD_SIZE", "1"), local_rank("LOCAL_RANK", "0");
+  const launch::StopSignals signals;
+  std::raise(SIGTERM);
+  EXPECT_EQ(train(request({"launch.mode=external", "launch.ranks=1", "launch.rendezvous=" + (directory_ / "meet").string()})),
+            launch::stopped_status);
+  EXPECT_FALSE(fs::exists(directory_ / "runs"));
 }
 
 TEST_F(TrainerTest, ACheckpointIsOfNoLayout) {
