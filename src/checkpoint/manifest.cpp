@@ -5,6 +5,7 @@
 #include "checkpoint/checksum.h"
 #include "core/config_limits.h"
 #include "core/error.h"
+#include "core/json_file.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -73,11 +74,7 @@ class ManifestParser {
       if (depth > deepest_manifest) fail("nested deeper than " + std::to_string(deepest_manifest));
       return true;
     };
-    try {
-      return Json::parse(text, bounded);
-    } catch (const Json::exception& error) {
-      fail(std::string("not JSON: ") + error.what());
-    }
+    return plait::parse_json<Json>(text, [this](const std::string& problem) { fail(problem); }, bounded);
   }
 
   const Json& member(const Json& object, const char* key) const {

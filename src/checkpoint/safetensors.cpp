@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_file.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -104,13 +105,7 @@ class HeaderParser {
       if (depth > deepest_header) fail("the header is nested deeper than " + std::to_string(deepest_header));
       return true;
     };
-    try {
-      return nlohmann::json::parse(text, bounded);
-    } catch (const nlohmann::json::parse_error& error) {
-      fail("the header is not JSON (at byte " + std::to_string(error.byte) + " of it)");
-    } catch (const nlohmann::json::out_of_range&) {
-      fail("the header is not JSON: a number in it is too large");
-    }
+    return plait::parse_json(text, [this](const std::string& problem) { fail("the header " + problem); }, bounded);
   }
 
   void add_tensor(const std::string& name, const nlohmann::json& entry) {

@@ -1,9 +1,16 @@
 #include "core/json_file.h"
 
-#include "core/error.h"
 #include "core/file.h"
+#include "core/utf8.h"
 
 namespace plait {
+
+std::string json_problem(std::string_view text, const nlohmann::json::exception& error) {
+  if (const auto offset = first_invalid_utf8(text)) return "is not UTF-8 text (at byte " + std::to_string(*offset + 1) + ")";
+  if (const auto* parse = dynamic_cast<const nlohmann::json::parse_error*>(&error))
+    return "is not JSON (at byte " + std::to_string(parse->byte) + ")";
+  return "has a number beyond 1.8e308";
+}
 
 nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes, const std::string& hint) {
   std::string text;
@@ -12,9 +19,7 @@ nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes,
   } catch (const ConfigError& error) {
     throw ConfigError(path + ": cannot be read" + hint + " (" + error.what() + ")");
   }
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw ConfigError(path + ": is not JSON");
-  return json;
+  return parse_json(text, [&](const std::string& problem) { throw ConfigError(path + ": " + problem); });
 }
 
 }  // namespace plait

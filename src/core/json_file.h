@@ -1,11 +1,65 @@
-// JSON files that someone else may have written.
+// JSON that someone else may have written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+
+#include "core/error.h"
 
 namespace plait {
+
+// An iterator over the text of a parser, which tells how far that has come.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, std::size_t* read) : at_(at), read_(read) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*read_;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    const CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const CountingIterator& x, const CountingIterator& y) { return x.at_ == y.at_; }
+
+ private:
+  const char* at_;
+  std::size_t* read_;
+};
+
+// What is wrong with `text`, of which the library's parser threw `error`: "is not JSON (at byte 12)".
+std::string json_problem(std::string_view text, const nlohmann::json::exception& error);
+
+// The value that `text` is, a Json of the library's. `refuse` is told what is wrong with it, "is not JSON (at byte 12)", and
+// throws. `watch`, which may throw too, is called as the library's parser_callback_t; `read`: how far the parser has come then,
+// in bytes.
+template <typename Json = nlohmann::json, typename Refuse>
+Json parse_json(std::string_view text, const Refuse& refuse, const typename Json::parser_callback_t& watch = nullptr,
+                std::size_t* read = nullptr) {
+  std::size_t unwanted = 0;
+  std::size_t* const count = read ? read : &unwanted;
+  std::string problem;
+  try {
+    return Json::parse(CountingIterator(text.data(), count), CountingIterator(text.data() + text.size(), count), watch);
+  } catch (const nlohmann::json::exception& error) {
+    problem = json_problem(text, error);
+  }
+  refuse(problem);
+  throw InternalError("parse_json: what refuses a text has to throw");
+}
 
 // ConfigError naming the file if it cannot be read (followed by `hint` and the reason), is not a regular file, is longer than
 // `most_bytes` or is not JSON.

@@ -5,7 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/utf8.h"
+#include "core/json_file.h"
 #include "data/zstd_reader.h"
 
 namespace plait::data {
@@ -45,19 +45,12 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
   const auto refuse = [&](const std::string& why) {
     throw ConfigError({{fmt::format("{}:{}", file.string(), number), "", why, "", 0}});
   };
-  nlohmann::json document;
-  try {
-    using Event = nlohmann::json::parse_event_t;
-    document = nlohmann::json::parse(line, [&](int depth, Event event, nlohmann::json&) {
-      if (depth >= deepest && (event == Event::array_start || event == Event::object_start))
-        refuse(fmt::format("is nested deeper than {} levels", deepest));
-      return true;
-    });
-  } catch (const nlohmann::json::parse_error& error) {
-    refuse(first_invalid_utf8(line) ? "is not UTF-8 text" : fmt::format("is not JSON (at byte {} of the line)", error.byte));
-  } catch (const nlohmann::json::out_of_range&) {
-    refuse("has a number beyond 1.8e308: write it as text, or leave it out");
-  }
+  using Event = nlohmann::json::parse_event_t;
+  const nlohmann::json document = parse_json(line, refuse, [&](int depth, Event event, nlohmann::json&) {
+    if (depth >= deepest && (event == Event::array_start || event == Event::object_start))
+      refuse(fmt::format("is nested deeper than {} levels", deepest));
+    return true;
+  });
   if (!document.is_object()) refuse("must be a JSON object");
   const auto text = document.find(text_key_), messages = document.find("messages");
   if (chat_ && messages != document.end()) {

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "core/bus_id.h"
+#include "core/json_file.h"
 #include "topology/import_error.h"
 #include "topology/nominal.h"
 #include "topology/text_lines.h"
@@ -26,34 +26,6 @@ constexpr std::array accesses = {PeerAccess::yes, PeerAccess::no, PeerAccess::un
 constexpr int max_machine_items = 1 << 16;
 constexpr std::size_t max_words_bytes = 4096;
 constexpr int deepest_value = 3;  // the document, its arrays, their objects
-
-// Tells how far the parser has come, which is how an object of the document gets its line.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* at, std::size_t* read) : at_(at), read_(read) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    ++at_;
-    ++*read_;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    const CountingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  friend bool operator==(const CountingIterator& x, const CountingIterator& y) { return x.at_ == y.at_; }
-
- private:
-  const char* at_;
-  std::size_t* read_;
-};
 
 class JsonReader {
  public:
@@ -118,12 +90,7 @@ class JsonReader {
       }
       return true;
     };
-    try {
-      const char* first = text_.data();
-      return Json::parse(CountingIterator(first, &read), CountingIterator(first + text_.size(), &read), watch);
-    } catch (const Json::exception& error) {
-      refuse(name_, line(), "", std::string("not JSON: ") + error.what());
-    }
+    return parse_json<Json>(text_, [&](const std::string& problem) { refuse(name_, line(), "", problem); }, watch, &read);
   }
 
   std::vector<JsonPart> items(const JsonPart& top, const std::string& key, int most) const {

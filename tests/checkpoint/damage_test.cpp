@@ -94,7 +94,7 @@ TEST(DamagedManifest, IsRefusedByRule) {
               HasSubstr("version 2, this program reads version 1"));
   EXPECT_THAT(error(R"("format": "other", "version": 1})"), HasSubstr("not the state of a plait checkpoint"));
   EXPECT_THAT(error(R"("format": ["plait-checkpoint"]})"), HasSubstr("not the state of a plait checkpoint"));
-  EXPECT_THAT(error(R"("format": "plait-checkpoint")"), HasSubstr("not JSON"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint")"), HasSubstr("state.json: is not JSON (at byte "));
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "step": 1})"), HasSubstr("'version' is missing"));
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": -1})"), HasSubstr("'step'"));
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 18446744073709551615})"),
@@ -112,7 +112,7 @@ TEST(DamagedManifest, IsRefusedByRule) {
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 1000000000001})"), HasSubstr("'step' is too large"));
   for (const char* step : {"null", "1.5", "\"1\"", "[1]", "1e400"})
     EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": )" + std::string(step) + "}"),
-                AnyOf(HasSubstr("'step'"), HasSubstr("not JSON")));
+                AnyOf(HasSubstr("'step'"), HasSubstr("a number beyond")));
   EXPECT_LT(error(start + R"("files": [{"name": ")" + std::string(1 << 20, 'x') + R"("}]})").size(), 300u) << "a name of a MiB";
   std::string many = start + R"("files": [], "state": {"kernel_choices": [0)";
   for (int i = 0; i < 1'000'000; ++i) many += ",0";
@@ -249,9 +249,9 @@ TEST_F(Safetensors, AHeaderAboveTheFormatsLimitIsNotRead) {
 
 TEST_F(Safetensors, HeadersAreChecked) {
   EXPECT_THAT(error("[]", 0), HasSubstr("does not start with '{'"));
-  EXPECT_THAT(error("{\"a\"", 0), HasSubstr("not JSON (at byte 5 of it)"));
-  EXPECT_THAT(error("{\"a\":1e999}", 0), HasSubstr("not JSON: a number in it is too large"));
-  EXPECT_THAT(error("{\"\xff\":{}}", 0), HasSubstr("not JSON"));
+  EXPECT_THAT(error("{\"a\"", 0), HasSubstr("the header is not JSON (at byte 5)"));
+  EXPECT_THAT(error("{\"a\":1e999}", 0), HasSubstr("the header has a number beyond 1.8e308"));
+  EXPECT_THAT(error("{\"\xff\":{}}", 0), HasSubstr("the header is not UTF-8 text (at byte 3)"));
   EXPECT_THAT(error("{\"a\":" + std::string(1'000'000, '['), 0), HasSubstr("nested deeper"));
   EXPECT_THAT(error(R"({"a":3})", 0), HasSubstr("exactly dtype, shape and data_offsets"));
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1]}})", 4), HasSubstr("exactly dtype"));

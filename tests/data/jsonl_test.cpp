@@ -136,7 +136,7 @@ TEST(Jsonl, ABadLineIsNamed) {
     EXPECT_FALSE(std::filesystem::exists(folder / "out"));
     return why;
   };
-  EXPECT_THAT(refusal("{\"text\": \"a\"} x"), HasSubstr("is not JSON (at byte 15 of the line)"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"} x"), HasSubstr("is not JSON (at byte 15)"));
   EXPECT_THAT(refusal("{\"text\": \"a"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\xff\"}"), HasSubstr("is not UTF-8 text"));

@@ -9,6 +9,7 @@
 
 #include "core/config_limits.h"
 #include "core/error.h"
+#include "core/json_file.h"
 #include "data/huggingface/byte_alphabet.h"
 #include "data/huggingface/definition_field.h"
 #include "data/huggingface/nfc.h"
@@ -239,14 +240,8 @@ void read_decoder(const Field& decoder) {
 }  // namespace
 
 TokenizerDefinition read_tokenizer_definition(const std::string& json, const std::string& origin) {
-  nlohmann::json document;
-  try {
-    document = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw ConfigError({{origin, "", fmt::format("is not JSON (at byte {})", error.byte), "", 0}});
-  } catch (const nlohmann::json::out_of_range&) {
-    throw ConfigError({{origin, "", "is not JSON: a number in it is too large", "", 0}});
-  }
+  const nlohmann::json document =
+      parse_json(json, [&](const std::string& problem) { throw ConfigError({{origin, "", problem, "", 0}}); });
   const Field file(document, origin);
   if (file["model"].is_null()) file["model"].refuse("must be there: this is no tokenizer.json of Hugging Face's tokenizers");
   for (const char* key : {"truncation", "padding"}) {
