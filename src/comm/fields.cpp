@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/message.h"
+
 namespace plait::comm {
-namespace {
-
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
-}  // namespace
 
 Fields::Fields(const nlohmann::ordered_json& object) : object_(object) {
   if (!object.is_object()) throw InvalidWord("it is not an object");

@@ -1,15 +1,22 @@
 #include "core/message.h"
 
+#include <algorithm>
 #include <cstdio>
+
+#include "core/utf8.h"
 
 namespace plait {
 
+std::string printable(std::string_view text, std::size_t most) {
+  std::string shown(text.substr(0, most));
+  while (const auto bad = first_invalid_utf8(shown)) shown[*bad] = '?';
+  std::ranges::replace_if(shown, is_control, '?');
+  return shown + (text.size() > most ? "..." : "");
+}
+
 void message_to_stderr(const std::string& text) {
   std::string line = "plait: " + text + "\n";
-  for (char& c : line) {  // the text may quote a file of anyone's: nothing in it steers the terminal
-    const bool controls = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    if (controls && c != '\n' && c != '\t') c = '?';
-  }
+  std::ranges::replace_if(line, [](char c) { return is_control(c) && c != '\n' && c != '\t'; }, '?');
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/bus_id.h"
+#include "core/message.h"
 #include "topology/findings.h"
 #include "topology/gpu_models.h"
-#include "topology/import_error.h"
 #include "topology/nominal.h"
 #include "topology/nvml.h"
 #include "topology/sysfs.h"

@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 
+#include "core/message.h"
 #include "topology/hypervisor.h"
-#include "topology/import_error.h"
 
 namespace plait::topology {
 namespace {

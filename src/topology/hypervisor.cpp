@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "topology/import_error.h"
+#include "core/message.h"
 
 namespace plait::topology {
 namespace {

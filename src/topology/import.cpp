@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/index.h"
+#include "core/message.h"
 #include "topology/import_error.h"
 #include "topology/nccl_xml.h"
 #include "topology/topo_matrix.h"

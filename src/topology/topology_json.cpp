@@ -8,6 +8,7 @@
 
 #include "core/bus_id.h"
 #include "core/json_file.h"
+#include "core/message.h"
 #include "topology/import_error.h"
 #include "topology/nominal.h"
 #include "topology/text_lines.h"
