@@ -62,10 +62,7 @@ std::vector<Message> read_messages(const Json& json) {
     const std::string where = fmt::format("messages[{}]", messages.size());
     for (auto field = entry.begin(); entry.is_object() && field != entry.end(); ++field) {
       if (field.key() != "role" && field.key() != "content" && says_something(*field)) {
-        refuse_chat(
-            fmt::format("{}.{} has no place in a chat template of plait's, which would leave it out: take the field away "
-                        "if that is meant, or encode such chats with the model's own template (data.tokenizer: tokens)",
-                        where, field.key()));
+        refuse_chat(no_place_in_template(where + "." + field.key()));
       }
     }
     const auto text = [&](const char* key) -> const std::string& {
@@ -142,6 +139,11 @@ std::vector<TextPart> parts_of(const ChatTemplate& t, const std::vector<Message>
 }
 
 }  // namespace
+
+std::string no_place_in_template(const std::string& field) {
+  return field + " has no place in a chat template of plait's, which would leave it out: take it away if that is meant, or " +
+         "encode such chats with the model's own template (data.tokenizer: tokens)";
+}
 
 ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
     : template_(std::move(chat_template)), tokenizer_(tokenizer) {

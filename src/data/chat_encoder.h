@@ -11,6 +11,9 @@
 
 namespace plait::data {
 
+// Why a chat is refused that says something in a field which no template of plait's has a place for, and the remedy.
+std::string no_place_in_template(const std::string& field);
+
 // Immutable and thread-safe.
 class ChatEncoder {
  public:

@@ -56,10 +56,7 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
   if (chat_ && messages != document.end()) {
     for (const char* field : {"tools", "functions"}) {
       if (const auto given = document.find(field); given != document.end() && !given->empty())
-        refuse(
-            fmt::format("'{}' has no place in a chat template of plait's, which would leave it out: take it away if that is "
-                        "meant, or encode such chats with the model's own template (data.tokenizer: tokens)",
-                        field));
+        refuse(no_place_in_template(fmt::format("'{}'", field)));
     }
     try {
       return chat_->add(*messages, to);
