@@ -45,8 +45,7 @@ std::int32_t draw(const std::vector<float>& logits, double temperature, std::int
 
 void generate(const SampleRequest& request, const Config& config, const data::Tokenizer& tokenizer,
               runtime::Interpreter& interpreter, const std::function<void(const std::string&)>& on_text) {
-  std::vector<std::int32_t> text = tokenizer.encode(request.prompt);
-  if (text.empty()) throw ConfigError("--prompt is empty: give at least one token of text to continue");
+  std::vector<std::int32_t> text = prompt_tokens(tokenizer, request.prompt, "--prompt");
   std::string decoded = tokenizer.decode(text);
   std::size_t shown = 0;
   // A character of which a token has the first bytes only is shown when the others are there.
@@ -73,6 +72,12 @@ void generate(const SampleRequest& request, const Config& config, const data::To
 }
 
 }  // namespace
+
+std::vector<std::int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const std::string& prompt, const std::string& key) {
+  std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
+  if (tokens.empty()) throw ConfigError({{key, prompt, "must be a token of the tokenizer at least, to be continued", "", 0}});
+  return tokens;
+}
 
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
   const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.weights);

@@ -205,8 +205,7 @@ class Trainer {
           {{"train.sample_tokens", std::to_string(train.sample_tokens),
             fmt::format("must be 0 with data.tokenizer={}, which knows the text of no token", tokenizer.kind()), "", 0}});
     }
-    if (tokenizer.encode(train.sample_prompt).empty())
-      throw ConfigError({{"train.sample_prompt", train.sample_prompt, "must be a token of data.tokenizer at least", "", 0}});
+    prompt_tokens(tokenizer, train.sample_prompt, "train.sample_prompt");
   }
 
   bool take_steps() {
