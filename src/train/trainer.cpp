@@ -20,7 +20,6 @@
 #include "core/file.h"
 #include "core/format_count.h"
 #include "core/message.h"
-#include "core/plural.h"
 #include "core/status_line.h"
 #include "core/terminal.h"
 #include "core/unsigned_nan.h"
@@ -42,16 +41,15 @@
 #include "train/report/accuracy.h"
 #include "train/report/collective_report.h"
 #include "train/report/environment.h"
-#include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/path_table.h"
 #include "train/report/progress.h"
 #include "train/report/source_report.h"
 #include "train/report/tensorboard_writer.h"
+#include "train/run_messages.h"
 #include "train/run_start.h"
 #include "train/sample_record.h"
-#include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
 #include "train/training_checkpoint.h"
@@ -75,12 +73,6 @@ void from_json(const comm::Json& json, BadTensor& bad) {
   bad.order = fields.integer("order", -1, std::numeric_limits<std::int64_t>::max());
   bad.where = fields.text("where");
   fields.end();
-}
-
-// Whether a step is saved in any case.
-bool is_saved(const Config& config, std::int64_t step) {
-  const std::int64_t every = config.checkpoint.every;
-  return (every > 0 && step % every == 0) || (config.checkpoint.final && step == config.train.steps);
 }
 
 // Everything a run shows and records; rank 0 only.
@@ -176,7 +168,7 @@ class Trainer {
     if (start_.step < config_.train.steps && rank_.is_main)
       say(data_summary(*dataset_, *tokenizer_, config_.train, {start_.step, start_.samples}));
     load_or_initialize();
-    say_when_it_saves();
+    if (const std::string lost = work_at_risk(config_, start_); !lost.empty()) say(lost);
   }
 
   // Whether it came to its end: false if it was stopped.
@@ -192,20 +184,8 @@ class Trainer {
     const auto busy = meeting_.busy();
     std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(start_.run_dir);
     meeting_.meet("tokenizer");
-    require_sample(*tokenizer);
+    require_sample(config_.train, *tokenizer);
     return tokenizer;
-  }
-
-  // Here rather than after the last step, when the text is due.
-  void require_sample(const data::Tokenizer& tokenizer) const {
-    const TrainConfig& train = config_.train;
-    if (train.sample_tokens == 0) return;
-    if (!data::has_text(tokenizer.kind())) {
-      throw ConfigError(
-          {{"train.sample_tokens", std::to_string(train.sample_tokens),
-            fmt::format("must be 0 with data.tokenizer={}, which knows the text of no token", tokenizer.kind()), "", 0}});
-    }
-    prompt_tokens(tokenizer, train.sample_prompt, "train.sample_prompt");
   }
 
   bool take_steps() {
@@ -268,30 +248,8 @@ class Trainer {
   bool say_stopped(std::int64_t step) {
     if (!reporter_) return false;
     reporter_->progress().finish();
-    const bool has_steps = step > start_.step;
-    const std::string where = has_steps ? fmt::format("after step {} of {}", step, config_.train.steps)
-                              : start_.resumed
-                                  ? fmt::format("before step {} of {}, nothing is lost", step + 1, config_.train.steps)
-                                  : "before the first step, with nothing to keep";
-    const bool can_go_on = has_steps || start_.resumed;
-    reporter_->progress().print(
-        fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, can_go_on ? "go on with" : "start again with",
-                    can_go_on ? command_to_go_on(request_, start_.run_dir) : command_line(request_.argv)));
+    reporter_->progress().print(stopped_text(request_, start_, step, stop_.reason()));
     return false;
-  }
-
-  // A run that could lose much says so before it does.
-  void say_when_it_saves() {
-    if (start_.step >= config_.train.steps) return;
-    const std::int64_t every = config_.checkpoint.every;
-    if (every > 0 && (start_.step / every + 1) * every < config_.train.steps) return;
-    const bool final = config_.checkpoint.final;
-    const std::string lost = start_.resumed ? fmt::format("what it does after step {} is lost", start_.step) : "it is lost";
-    say(fmt::format("no checkpoint {} (checkpoint.every: {}{}): if this run is killed {}; Ctrl-C, SIGTERM and SIGUSR1 save it",
-                    final            ? "before the last step"
-                    : start_.resumed ? "any more"
-                                     : "at all",
-                    every, final ? "" : ", checkpoint.final: false", lost));
   }
 
   void say(const std::string& text) {
@@ -480,12 +438,7 @@ class Trainer {
     if (rank_.size == 1 || run_ledger_.steps() == 0) return;
     const std::vector<parallel::Ledger> ledgers = meeting_.gather_on(0, "ledger", run_ledger_.mean());
     if (ledgers.empty()) return;
-    const int worst = worst_rank(ledgers);
-    std::vector<int> shown = {0};
-    if (worst > 0) shown.push_back(worst);
-    say(fmt::format("where the time of a step went, mean of {}, of rank 0{}:\n{}", plural(run_ledger_.steps(), "step"),
-                    worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)",
-                    ledger_table(ledgers, shown).text(terminal_width(stderr))));
+    say(spent_text(ledgers, run_ledger_.steps(), terminal_width(stderr)));
   }
 
   void restart_window(const TrainingBatches& batches) {
@@ -582,17 +535,6 @@ class Trainer {
   Clock::time_point window_start_;
 };
 
-void print_sample(const Config& config, const fs::path& run_dir, Device device) {
-  fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
-  SampleRequest request{
-      .weights = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens, .seed = config.run.seed};
-  sample(request, device, [](const std::string& text) {
-    fmt::print("{}", text);
-    std::fflush(stdout);
-  });
-  fmt::print("\n");
-}
-
 // Whether it came to its end.
 bool train_rank(const TrainRequest& request, const launch::StopSignals& signals, launch::RankContext& rank) {
   fs::path run_dir;
@@ -602,13 +544,8 @@ bool train_rank(const TrainRequest& request, const launch::StopSignals& signals,
     run_dir = trainer.run_dir();
   }
   const Config& config = request.job.config;
-  if (rank.is_main && config.train.sample_tokens > 0 && signals.wish() == launch::Stop::none) {
-    if (is_saved(config, config.train.steps)) {
-      print_sample(config, run_dir, rank.device);
-    } else {
-      message_to_stderr("no sample (train.sample_tokens): it needs the last step's checkpoint, and checkpoint.final is false");
-    }
-  }
+  if (rank.is_main && config.train.sample_tokens > 0 && signals.wish() == launch::Stop::none)
+    print_sample(config, run_dir, rank.device);
   return true;
 }
 

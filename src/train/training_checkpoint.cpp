@@ -163,4 +163,9 @@ void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::Weigh
   interpreter.publish_weights();
 }
 
+bool is_saved(const Config& config, std::int64_t step) {
+  const std::int64_t every = config.checkpoint.every;
+  return (every > 0 && step % every == 0) || (config.checkpoint.final && step == config.train.steps);
+}
+
 }  // namespace plait::train

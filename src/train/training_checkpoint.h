@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/weights_reader.h"
+#include "core/config.h"
 #include "runtime/interpreter.h"
 #include "runtime/rank_life.h"
 
@@ -40,5 +41,8 @@ void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::Weigh
 // ConfigError, listing every difference, unless there is that much of a model of this shape.
 void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
                              Restored what);
+
+// Whether the run saves this step in any case.
+bool is_saved(const Config& config, std::int64_t step);
 
 }  // namespace plait::train
