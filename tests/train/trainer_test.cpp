@@ -350,6 +350,9 @@ TEST_F(TrainerTest, SamplesTextFromARun) {
   text.clear();
   sample(sample_request, {}, collect);
   EXPECT_EQ(text, first);
+  sample_request.prompt.clear();
+  EXPECT_THAT(error_of<ConfigError>([&] { sample(sample_request, {}, collect); }),
+              testing::HasSubstr("--prompt: must be a token of the tokenizer at least"));
 }
 
 // Before the first step, not when the text is due.
