@@ -21,9 +21,6 @@ class ForwardingCommunicator : public Communicator {
     inner_->reduce_scatter(stream, data, part, reduction);
   }
   void all_gather(StreamRef stream, View part, View data) override { inner_->all_gather(stream, part, data); }
-  void all_gather_into_free(StreamRef stream, View part, View data) override {
-    inner_->all_gather_into_free(stream, part, data);
-  }
   void broadcast(StreamRef stream, View data, int root) override { inner_->broadcast(stream, data, root); }
   void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
   void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
