@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/milliseconds_of.h"
+#include "core/units.h"
 #include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "launch/rank_binding.h"
@@ -109,7 +110,6 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
 }
 
 double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {
-  constexpr double gib = 1 << 30;
   if (config.launch.memory_gib > 0) return config.launch.memory_gib * gib;
   const bool shared = kind == DeviceKind::host && launch_mode(config) != LaunchMode::external;
   return shared ? static_cast<double>(memory_size({DeviceKind::host, 0})) / ranks : 0;

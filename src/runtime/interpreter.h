@@ -66,7 +66,7 @@ class Interpreter {
   const parallel::RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
-  // What messages arrive in without a copy: made by the links, and so none of memory().
+  // What messages and gathers arrive in without a copy: made by the links, and so none of memory().
   std::size_t linked_bytes() const {
     std::size_t bytes = buffers_.linked_bytes();
     for (const auto& [group, links] : groups_.by_links) bytes += links->linked_bytes();

@@ -9,6 +9,7 @@
 #include "core/format_bytes.h"
 #include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
+#include "core/units.h"
 #include "runtime/group_paths.h"
 #include "train/report/path_table.h"
 #include "train/report/progress.h"
@@ -34,7 +35,6 @@ constexpr const char* memory_remedy =
     "or more ranks; `plait plan` shows what it is for";
 
 std::size_t memory_limit(const Config& config) {
-  constexpr double gib = 1 << 30;
   return config.launch.memory_gib > 0 ? static_cast<std::size_t>(config.launch.memory_gib * gib) : DeviceMemory::no_limit;
 }
 
