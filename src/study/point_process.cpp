@@ -45,7 +45,7 @@ std::vector<pid_t> descendants() {
     std::istringstream rest(text.substr(name_ends + 1));
     std::string state;
     pid_t parent = 0;
-    if (rest >> state >> parent && state != "Z") children.emplace(parent, process);
+    if (rest >> state >> parent) children.emplace(parent, process);
   }
   std::vector<pid_t> found{::getpid()};
   for (std::size_t n = 0; n < found.size(); ++n) {
@@ -56,14 +56,16 @@ std::vector<pid_t> descendants() {
   return found;
 }
 
-// Only processes of the tree are below this one while a point runs.
+// Only processes of the tree are below this one while a point runs. Who loses its parent becomes this process's child, so the
+// tree has gone when there is none left to wait for.
 void kill_tree() {
   const auto deadline = Clock::now() + killing_time;
   for (;;) {
-    const std::vector<pid_t> left = descendants();
-    for (const pid_t process : left) ::kill(process, SIGKILL);
-    while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
-    if (left.empty() || Clock::now() >= deadline) return;
+    for (const pid_t process : descendants()) ::kill(process, SIGKILL);
+    pid_t ended = 0;
+    do ended = ::waitpid(-1, nullptr, WNOHANG);
+    while (ended > 0);
+    if (ended < 0 || Clock::now() >= deadline) return;
     std::this_thread::sleep_for(look_interval);
   }
 }

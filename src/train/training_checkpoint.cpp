@@ -43,11 +43,18 @@ void for_each_run(const runtime::Interpreter& interpreter, Restored what, Transf
   }
 }
 
+// Elements of the longest of these runs.
+std::size_t longest_run(const parallel::RankPlan& plan) {
+  std::int64_t longest = 0;
+  for (const auto& piece : plan.flat.state_pieces()) longest = std::max(longest, piece.count);
+  return static_cast<std::size_t>(std::min(longest, staging_elements));
+}
+
 // Host memory between state on the device and files, which hold all of it in one type: bf16 moments as f32.
 class Staging {
  public:
-  Staging(StreamRef stream, DType stored)
-      : stream_(stream), stored_(stored), values_(static_cast<std::size_t>(staging_elements) * size_of(stored)) {}
+  Staging(StreamRef stream, const parallel::RankPlan& plan)
+      : stream_(stream), stored_(plan.master_type), elements_(longest_run(plan)), values_(elements_ * size_of(stored_)) {}
 
   // As files hold it.
   std::byte* at(std::int64_t element) { return values_.data() + static_cast<std::size_t>(element) * size_of(stored_); }
@@ -74,12 +81,13 @@ class Staging {
   void* place_for(const View& memory) {
     if (memory.dtype == stored_) return values_.data();
     require(memory.dtype == DType::bf16 && stored_ == DType::f32, "Staging: of two types only as bf16 and f32");
-    narrow_.resize(static_cast<std::size_t>(staging_elements));
+    narrow_.resize(elements_);
     return narrow_.data();
   }
 
   StreamRef stream_;
   DType stored_;
+  std::size_t elements_;
   std::vector<std::byte> values_;
   std::vector<BFloat16> narrow_;
 };
@@ -107,7 +115,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
     // tensor-parallel or pipeline ranks hold.
     if (plan.zero > 0 || plan.coordinates()[Axis::data] == 0) {
-      Staging staging(interpreter.compute_stream(), plan.master_type);
+      Staging staging(interpreter.compute_stream(), plan);
       for_each_run(interpreter, Restored::everything,
                    [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
                      if (parameter.replica) return;
@@ -153,7 +161,7 @@ void expect_training_tensors(const checkpoint::WeightsReader& weights, const mod
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights, Restored what) {
   const parallel::RankPlan& plan = interpreter.plan();
   expect_training_tensors(weights, plan.sizes.shape, plan.master_type, what);
-  Staging staging(interpreter.compute_stream(), plan.master_type);
+  Staging staging(interpreter.compute_stream(), plan);
   for_each_run(interpreter, what,
                [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
                  for (const model::ElementBlock& block : model::whole_blocks(parameter.part, first, memory.elements()))
