@@ -130,24 +130,33 @@ TEST(ReductionsByLinks, OverlapAndShardingChangeNoBit) {
   }
 }
 
-// In every schedule, and with a single micro-batch on one rank of a pipeline.
+// Trains in halves, overlapping and not, and as one rank.
+void expect_halves_give_the_serial_runs_losses(const LayoutCase& c) {
+  SCOPED_TRACE(c.name());
+  Config config = config_of(c);
+  config.comm.braid = Braid::halves;
+  config.train.micro_batch = c.pipeline == 1 ? 8 : 2;
+  const JobResult halves = run_job(config, c.ranks(), DeviceKind::host);
+  expect_close(halves, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, same_parameters);
+  config.comm.overlap = false;
+  expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
+}
+
+// With a single micro-batch on one rank of a pipeline, too.
 TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) {
-  std::vector<LayoutCase> cases = {
-      {.llama = true, .tensor = 2},
-      {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
-      {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = CollectiveWay::links},
-      {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate}};
-  for (const ScheduleKind kind : parallel::built_in_kinds())
-    cases.push_back({.pipeline = 2, .tensor = 2, .schedule = kind, .virtual_stages = parallel::some_virtual_stages(kind)});
-  for (const LayoutCase& c : cases) {
-    SCOPED_TRACE(c.name());
-    Config config = config_of(c);
-    config.comm.braid = Braid::halves;
-    config.train.micro_batch = c.pipeline == 1 ? 8 : 2;
-    const JobResult halves = run_job(config, c.ranks(), DeviceKind::host);
-    expect_close(halves, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, same_parameters);
-    config.comm.overlap = false;
-    expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
+  for (const LayoutCase& c : std::initializer_list<LayoutCase>{
+           {.llama = true, .tensor = 2},
+           {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
+           {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = CollectiveWay::links},
+           {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate}}) {
+    expect_halves_give_the_serial_runs_losses(c);
+  }
+}
+
+TEST(BraidedLayouts, HalvesOfEveryScheduleGiveTheSerialRunsLosses) {
+  for (const ScheduleKind kind : parallel::built_in_kinds()) {
+    expect_halves_give_the_serial_runs_losses(
+        {.pipeline = 2, .tensor = 2, .schedule = kind, .virtual_stages = parallel::some_virtual_stages(kind)});
   }
 }
 

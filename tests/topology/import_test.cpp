@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "topology/topology_json.h"
 #include "topology_files.h"
@@ -286,14 +287,13 @@ TEST(TopologyImport, DamagedFilesNeverCrash) {
     const std::size_t needed = last_row == std::string::npos ? good.find_last_not_of("\n") : last_row;
     for (std::size_t size = 0; size < needed; ++size) EXPECT_THAT(refusal(good.substr(0, size)), HasSubstr("line ")) << size;
     for (std::size_t size = needed; size < good.size(); ++size) refusal(good.substr(0, size));
-    for (std::size_t i = 0; i < good.size(); i += 2) {
-      for (const char byte : {'\0', '"', '9', '\xff', '\n'}) {
-        std::string changed = good;
-        changed[i] = byte;
-        const std::string why = refusal(changed);
-        if (why != nothing_thrown) {
-          EXPECT_THAT(why, HasSubstr("line ")) << i << " " << byte;
-        }
+    constexpr std::array bytes = {'\0', '"', '9', '\xff', '\n'};
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      std::string changed = good;
+      changed[i] = bytes[i % bytes.size()];
+      const std::string why = refusal(changed);
+      if (why != nothing_thrown) {
+        EXPECT_THAT(why, HasSubstr("line ")) << i;
       }
     }
   }
