@@ -1,6 +1,7 @@
 // Tokenizers of Hugging Face's `tokenizers` library, from their tokenizer.json.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -17,12 +18,15 @@
 namespace plait::data {
 namespace {
 
+constexpr std::size_t edge_context = 128;  // bytes before and behind a cut that show whether a piece reaches across
+
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_ascii_graphic(char c) { return c > ' ' && c < '\x7f'; }
+bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u; }
 
 // Where a text may be cut so that the tokens of the parts are those of the whole: behind a line break that is alone, and in
-// front of a space that is alone. No pattern of GPT-2's family has a piece across these. An added token can, or take the space:
-// then the characters beside the cut are blocked.
+// front of a space that is alone. Where a pattern has a piece across one of these (GPT-4o's takes ";\n//" as one), `is_edge` is
+// false. An added token can reach across, too, or take the space: then the characters beside the cut are blocked.
 class Cuts {
  public:
   explicit Cuts(const std::vector<AddedToken>& added) {
@@ -37,23 +41,26 @@ class Cuts {
     }
   }
 
-  // The last in text[1, most]; 0 if there is none.
-  std::size_t last(std::string_view text, std::size_t most) const {
-    for (std::size_t at = std::min(most, text.size() - 1); at > 1; --at) {
+  // The last in text[1, most]; 0 if there is none, or none among those that are tried.
+  std::size_t last(std::string_view text, std::size_t most, const std::function<bool(std::size_t)>& is_edge) const {
+    int tries = 0;
+    for (std::size_t at = std::min(most, text.size() - 1); at > 1 && tries < most_tries; --at) {
       const char before = text[at - 1], here = text[at];
       if (before == '\n' && is_ascii_graphic(text[at - 2]) && is_ascii_graphic(here) &&
-          !behind_line_[static_cast<unsigned char>(here)])
+          !behind_line_[static_cast<unsigned char>(here)] && (++tries, is_edge(at)))
         return at;
     }
-    for (std::size_t at = std::min(most, text.size() - 2); at > 0; --at) {
+    tries = 0;
+    for (std::size_t at = std::min(most, text.size() - 2); at > 0 && tries < most_tries; --at) {
       if (text[at] == ' ' && is_ascii_letter(text[at - 1]) && is_ascii_letter(text[at + 1]) &&
-          !before_space_[static_cast<unsigned char>(text[at - 1])])
+          !before_space_[static_cast<unsigned char>(text[at - 1])] && (++tries, is_edge(at)))
         return at;
     }
     return 0;
   }
 
  private:
+  static constexpr int most_tries = 10'000;
   std::array<bool, 256> behind_line_{}, before_space_{};
 };
 
@@ -75,7 +82,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
   std::size_t piece_length(std::string_view text, std::size_t most) const override {
     if (text.size() <= most) return text.size();
-    const std::size_t cut = most > 0 ? cuts_.last(text, most) : 0;
+    if (most == 0) return data::piece_length(text, most);
+    std::unique_ptr<Work> work = take_work();
+    const std::string_view seen = text.substr(0, most + 2);
+    const std::size_t cut = cuts_.last(text, most, [&](std::size_t at) { return is_edge(seen, at, work->split); });
+    give_back(std::move(work));
     return cut > 0 ? cut : data::piece_length(text, most);
   }
 
@@ -202,7 +213,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
       text = work.prefixed;
     }
     work.text = text.data() + (text.data() == work.prefixed.data() ? 1 : 0);
-    split(text, 0, work, tokens);
+    split(text, 0, work.split, [&](std::string_view piece) {
+      encoder_.encode(piece, work.pairs, tokens);
+      if (work.ends != nullptr) note_ends(piece, tokens, work);
+    });
   }
 
   // Where the tokens of a piece end that are not in `ends` yet.
@@ -217,13 +231,28 @@ class HuggingFaceTokenizer final : public Tokenizer {
     }
   }
 
-  void split(std::string_view text, std::size_t step, Work& work, std::vector<std::int32_t>& tokens) const {
-    if (step == definition_.splits.size()) {
-      encoder_.encode(text, work.pairs, tokens);
-      if (work.ends != nullptr) note_ends(text, tokens, work);
-      return;
-    }
-    definition_.splits[step].split(text, work.split, [&](std::string_view piece) { split(piece, step + 1, work, tokens); });
+  using Piece = std::function<void(std::string_view)>;
+
+  void split(std::string_view text, std::size_t step, SplitScratch& scratch, const Piece& piece) const {
+    if (step == definition_.splits.size()) return piece(text);
+    definition_.splits[step].split(text, scratch, [&](std::string_view part) { split(part, step + 1, scratch, piece); });
+  }
+
+  // Whether a piece of the text around `at` ends or begins there.
+  bool is_edge(std::string_view text, std::size_t at, SplitScratch& scratch) const {
+    std::size_t begin = at - std::min(at, edge_context), end = std::min(text.size(), at + edge_context);
+    while (begin < at && is_inside_character(text[begin])) ++begin;
+    while (end < text.size() && end > at && is_inside_character(text[end])) --end;
+    std::string before, behind;
+    std::string around(repaired_utf8(text.substr(begin, at - begin), before));
+    const std::size_t edge = around.size();
+    around += repaired_utf8(text.substr(at, end - at), behind);
+    bool found = false;
+    split(around, 0, scratch, [&](std::string_view piece) {
+      const auto first = static_cast<std::size_t>(piece.data() - around.data());
+      found |= first == edge || first + piece.size() == edge;
+    });
+    return found;
   }
 
   const std::string json_;

@@ -96,6 +96,39 @@ TEST_P(HuggingFace, PacksTheSameWithAnyNumberOfThreads) {
   EXPECT_EQ(packed(3), bytes_of(whole));
 }
 
+// GPT-4o's pattern takes a line break and what the next line begins with as one piece: there a text may not be cut.
+TEST(HuggingFaceText, IsCutWhereNoPieceReachesAcross) {
+  const DataFolder folder;
+  const Json document = {
+      {"model",
+       {{"type", "BPE"},
+        {"unk_token", "?"},
+        {"merges", {"; \u010a", ";\u010a /"}},
+        {"vocab", {{"?", 0}, {"a", 1}, {";", 2}, {"\u010a", 3}, {"/", 4}, {";\u010a", 5}, {";\u010a/", 6}, {"\u0120", 7}}}}},
+      {"pre_tokenizer",
+       {{"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"},
+           {"pattern", {{"Regex", R"( ?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+)"}}},
+           {"behavior", "Isolated"},
+           {"invert", false}},
+          {{"type", "ByteLevel"}, {"use_regex", false}, {"add_prefix_space", false}}}}}},
+      {"decoder", {{"type", "ByteLevel"}}}};
+  const auto tokenizer = load_huggingface(folder.write("t.json", document.dump()));
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "a;\n/a;\n/aa a;\na;\n/a";
+  const std::vector<std::int32_t> whole = tokenizer->encode(text);
+  for (std::size_t most = 32; most < 64; ++most) {
+    std::vector<std::int32_t> tokens;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string_view piece = rest.substr(0, tokenizer->piece_length(rest, most));
+      for (const std::int32_t token : tokenizer->encode_piece(piece, rest.size() == text.size())) tokens.push_back(token);
+      rest.remove_prefix(piece.size());
+    }
+    EXPECT_EQ(tokens, whole) << most;
+  }
+}
+
 // Long pieces: quadratic time would be hours.
 TEST_P(HuggingFace, TakesNoTimeForLongPieces) {
   for (const std::string unit : {"a", " ", "\n", "\xc3\xa9", "1", "the", "\xcc\x81\xcc\x96", "=", " \n"}) {
