@@ -42,8 +42,9 @@ class Comparison {
   template <typename T>
   void same(const std::string& key, const T& here, const T& there) {
     if (here == there) return;
-    differs(key, text_of(here), fmt::format("must be {}, as of {}", text_of(there), checkpoint_));
+    differs(key, text_of(here), rule(text_of(there)));
   }
+  std::string rule(const std::string& there) const { return fmt::format("must be {}, as of {}", there, checkpoint_); }
   void differs(const std::string& key, std::string value, std::string rule) {
     problems_.push_back({key, std::move(value), std::move(rule), "", 0});
   }
@@ -55,6 +56,8 @@ class Comparison {
  private:
   static std::string text_of(bool value) { return value ? "true" : "false"; }
   static std::string text_of(std::int64_t value) { return std::to_string(value); }
+  static std::string text_of(double value) { return fmt::format("{}", value); }
+  static std::string text_of(const std::vector<std::int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
   template <typename E>
     requires std::is_enum_v<E>
   static std::string text_of(E value) {
@@ -83,6 +86,24 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.bias", here.bias, there.bias);
   comparison.same("model.qkv_bias", here.qkv_bias, there.qkv_bias);
   comparison.same("model.qk_norm", here.qk_norm, there.qk_norm);
+}
+
+// What no tensor's shape tells.
+void compare_arithmetic(const ModelConfig& here, const ModelConfig& there, Comparison& comparison) {
+  comparison.same("model.norm_epsilon", here.norm_epsilon, there.norm_epsilon);
+  if (here.position == Position::rope) {
+    const RopeScalingConfig &ours = here.rope_scaling, &theirs = there.rope_scaling;
+    comparison.same("model.rope_base", here.rope_base, there.rope_base);
+    comparison.same("model.rope_scaling.factor", ours.factor, theirs.factor);
+    comparison.same("model.rope_scaling.low_freq_factor", ours.low_freq_factor, theirs.low_freq_factor);
+    comparison.same("model.rope_scaling.high_freq_factor", ours.high_freq_factor, theirs.high_freq_factor);
+    comparison.same("model.rope_scaling.original_max_position", ours.original_max_position, theirs.original_max_position);
+  }
+  if (here.window != there.window) {
+    const auto text = [](std::int64_t window) { return window == 0 ? "auto" : std::to_string(window); };
+    comparison.differs("model.window", text(here.window), comparison.rule(text(there.window)));
+  }
+  comparison.same("model.window_layers", here.window_layers, there.window_layers);
 }
 
 // The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a
@@ -221,14 +242,18 @@ std::string changed_moments(const Config& before, const Config& now) {
                      is == "bf16" ? "rounded to nearest once" : "read as they were");
 }
 
-void require_same_shape(const Config& config, const checkpoint::CheckpointReader& reader,
+void require_same_model(const Config& config, const checkpoint::CheckpointReader& reader,
                         const std::filesystem::path& run_dir) {
-  const std::optional<Config> before = config_in(reader.state());
-  if (!before) return;  // the tensors tell
-  const std::int64_t vocab = data::has_tokenizer(run_dir) ? data::load_tokenizer(run_dir)->vocab() : 1;
   Comparison comparison(reader.directory().string());
-  compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),
-                 model::resolve_shape(before->model, vocab, before->data.sequence_length), comparison);
+  std::shared_ptr<const data::Tokenizer> tokenizer;
+  if (data::has_tokenizer(run_dir)) tokenizer = data::load_tokenizer(run_dir);
+  if (const std::optional<Config> before = config_in(reader.state())) {  // else the tensors tell
+    const std::int64_t vocab = tokenizer ? tokenizer->vocab() : 1;
+    compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),
+                   model::resolve_shape(before->model, vocab, before->data.sequence_length), comparison);
+    // Whoever reads the run goes by what it was started with; a new run may differ (--init-from).
+    compare_arithmetic(config.model, before->model, comparison);
+  }
   comparison.finish();
 }
 

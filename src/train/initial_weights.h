@@ -18,8 +18,8 @@ namespace plait::train {
 std::string changed_moments(const Config& before, const Config& now);
 
 // ConfigError with every key of the model in which the configuration of a run that goes on differs from the one that its
-// checkpoint was written under, as far as the tensors depend on it.
-void require_same_shape(const Config& config, const checkpoint::CheckpointReader& reader, const std::filesystem::path& run_dir);
+// checkpoint was written under.
+void require_same_model(const Config& config, const checkpoint::CheckpointReader& reader, const std::filesystem::path& run_dir);
 
 struct InitialWeights {
   checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()

@@ -58,7 +58,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
   const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
   const checkpoint::CheckpointReader reader(found.directory);
-  require_same_shape(config, reader, found.run_dir);
+  require_same_model(config, reader, found.run_dir);
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
   if (std::string place = ignored_place(config, found.run_dir); !place.empty()) origin.notes.push_back(std::move(place));

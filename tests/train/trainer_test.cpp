@@ -322,6 +322,22 @@ TEST_F(TrainerTest, AResumeOfAnotherModelIsRefusedByTheKeysThatDiffer) {
           testing::HasSubstr("step-00000006"), testing::Not(testing::HasSubstr("tensor '")))));
 }
 
+// No tensor's shape tells of these, and `plait eval` computes what the run was started with.
+TEST_F(TrainerTest, AResumeThatComputesOtherwiseIsRefusedByTheKeysThatDiffer) {
+  ASSERT_EQ(train(request({"model.position=rope"})), 0);
+  EXPECT_THAT(
+      [&] {
+        train(request({"train.steps=8", "model.position=rope", "model.rope_base=500", "model.rope_scaling.factor=2",
+                       "model.norm_epsilon=0.1", "model.window=3", "model.window_layers=[1]"},
+                      run_dir()));
+      },
+      testing::ThrowsMessage<ConfigError>(testing::AllOf(testing::HasSubstr("model.rope_base=500: must be 10000, as of "),
+                                                         testing::HasSubstr("model.rope_scaling.factor=2: must be 1, as of "),
+                                                         testing::HasSubstr("model.norm_epsilon=0.1: must be 1e-05, as of "),
+                                                         testing::HasSubstr("model.window=3: must be auto, as of "),
+                                                         testing::HasSubstr("model.window_layers=[1]: must be [], as of "))));
+}
+
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {
   ASSERT_EQ(train(request()), 0);
   const fs::path newest = checkpoint::checkpoint_directory(run_dir(), 6) / "model.safetensors";
