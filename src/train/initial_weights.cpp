@@ -247,6 +247,10 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
   Comparison comparison(reader.directory().string());
   std::shared_ptr<const data::Tokenizer> tokenizer;
   if (data::has_tokenizer(run_dir)) tokenizer = data::load_tokenizer(run_dir);
+  std::vector<std::string> notes;  // of a run that has a tokenizer already
+  const auto is_gone = [](const std::string& file) { return !file.empty() && !std::filesystem::exists(file); };
+  const bool is_kept = is_gone(config.data.huggingface.file) || is_gone(config.data.sentencepiece.model);  // by the run alone
+  if (tokenizer && !is_kept) common_tokenizer(config, tokenizer, run_dir, comparison, notes);
   if (const std::optional<Config> before = config_in(reader.state())) {  // else the tensors tell
     const std::int64_t vocab = tokenizer ? tokenizer->vocab() : 1;
     compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),

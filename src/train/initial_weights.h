@@ -18,7 +18,7 @@ namespace plait::train {
 std::string changed_moments(const Config& before, const Config& now);
 
 // ConfigError with every key of the model in which the configuration of a run that goes on differs from the one that its
-// checkpoint was written under.
+// checkpoint was written under, and with the tokenizer, if that is not the run's.
 void require_same_model(const Config& config, const checkpoint::CheckpointReader& reader, const std::filesystem::path& run_dir);
 
 struct InitialWeights {

@@ -338,6 +338,24 @@ TEST_F(TrainerTest, AResumeThatComputesOtherwiseIsRefusedByTheKeysThatDiffer) {
                                                          testing::HasSubstr("model.window_layers=[1]: must be [], as of "))));
 }
 
+TEST_F(TrainerTest, AResumeWithAnotherTokenizerIsRefused) {
+  const std::string pieces = "data.tokenizer={sentencepiece: {vocab: 300}}";
+  ASSERT_EQ(train(request({pieces})), 0);
+  const auto refusal = [&](const std::string& tokenizer) {
+    EXPECT_THROW(train(request({"train.steps=8", tokenizer}, run_dir())), ConfigError) << tokenizer;
+    try {
+      train(request({"train.steps=8", tokenizer}, run_dir()));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal("data.tokenizer=bytes"), testing::HasSubstr("data.tokenizer=bytes: must be {sentencepiece: {model: "));
+  EXPECT_THAT(refusal("data.tokenizer={sentencepiece: {vocab: 301}}"),
+              testing::HasSubstr("data.sentencepiece.vocab=301: must be 300, as of "));
+  EXPECT_EQ(train(request({"train.steps=8", pieces}, run_dir())), 0);
+}
+
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {
   ASSERT_EQ(train(request()), 0);
   const fs::path newest = checkpoint::checkpoint_directory(run_dir(), 6) / "model.safetensors";
