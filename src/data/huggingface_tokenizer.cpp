@@ -231,8 +231,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     }
   }
 
-  using Piece = std::function<void(std::string_view)>;
-
+  template <typename Piece>  // piece(std::string_view)
   void split(std::string_view text, std::size_t step, SplitScratch& scratch, const Piece& piece) const {
     if (step == definition_.splits.size()) return piece(text);
     definition_.splits[step].split(text, scratch, [&](std::string_view part) { split(part, step + 1, scratch, piece); });
