@@ -1,4 +1,5 @@
-// How far a layout may be from the serial run, and why. All errors are relative: max |a - b| / max |b| over a tensor.
+// How far a layout may be from the serial run, and why. All errors are relative: max |a - b| / max |b| over a tensor (but see
+// gradient_scale() in verify/parameter_errors.cpp).
 //
 // A layout computes the same sums as the serial run, in another order and in other parts. With u the unit roundoff, a sum of K
 // terms then comes out differently by about u √K of its size: rounding errors are as good as random, so they add up like a

@@ -61,6 +61,16 @@ TEST_F(Verify, EveryPrecisionAgrees) {
   }
 }
 
+// Tokens that see only themselves: the gradients of query and key gains are rounding errors and nothing else.
+TEST_F(Verify, GainsWithoutAGradientAgree) {
+  for (const char* precision : {"fp32", "fp64"}) {
+    const VerifyReport report =
+        verify(verify_request({"tensor=2", "pipeline=2 tensor=2", "tensor=4 recompute=full"}, {},
+                              {"model.qk_norm=true", "model.window=1", std::string("precision.compute=") + precision}));
+    EXPECT_EQ(report.failed(), 0) << precision;
+  }
+}
+
 // Moments in bf16 are rounded alike too, and what that leaves open makes no bound weak.
 TEST_F(Verify, Bf16MomentsAgree) {
   const std::vector<std::string> layouts = {"data=2",   "data=2 zero=1", "data=2 zero=2",
