@@ -13,6 +13,7 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/plural.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "parallel/ledger_json.h"
@@ -62,8 +63,9 @@ void print(const nlohmann::ordered_json& r) {
              size("data"), size("tensor"), r["zero"].get<int>());
   if (r.contains("alone"))
     fmt::print("  alone         rank {} on one device, with copies of its own data for the others'\n", r["alone"].get<int>());
-  print_folded(fmt::format("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank",
-                           r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>()));
+  print_folded(fmt::format("  batch         {} of {} of {} per data-parallel rank",
+                           plural(r["micro_batches"].get<int>(), "micro-batch"),
+                           plural(r["micro_batch"].get<int>(), "sequence"), plural(r["sequence_length"].get<int>(), "token")));
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
   if (r.contains("predicted")) {

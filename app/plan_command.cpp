@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "core/format_bytes.h"
 #include "core/format_count.h"
+#include "core/plural.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
@@ -95,12 +96,14 @@ void print(const Plan& plan) {
   const int width = terminal_width(stdout);
   const parallel::RankPlan& first = plan.stages().front();
   const parallel::Layout& layout = first.layout;
-  std::string head = fmt::format("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
+  std::string head = fmt::format("{}: {}, zero {}\n", plural(layout.ranks(), "rank"), layout.to_string(), first.zero);
   head += fmt::format(
-      "schedule {}: {} {} of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
-      "parts of backward cost the same\n",
-      first.schedule.name, first.micro_batches, first.schedule.halves ? "halves of micro-batches" : "micro-batches",
-      first.sizes.micro_batch.batch, first.schedule.stages.count(), 100 * parallel::simulate(first.schedule).bubble_fraction());
+      "schedule {}: {} of {} per data-parallel rank, {}, bubble {:.1f} % if forward and both parts of backward cost the same\n",
+      first.schedule.name,
+      first.schedule.halves ? fmt::format("{} halves of micro-batches", first.micro_batches)
+                            : plural(first.micro_batches, "micro-batch"),
+      plural(first.sizes.micro_batch.batch, "sequence"), plural(first.schedule.stages.count(), "stage"),
+      100 * parallel::simulate(first.schedule).bubble_fraction());
   if (layout.size(Axis::tensor) > 1) head += fmt::format("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
   head += fmt::format("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
                       first.sizes.shape.head_segment());

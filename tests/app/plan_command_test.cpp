@@ -79,6 +79,14 @@ TEST_F(PlanCommand, SaysWhatItChoseAndWhy) {
   EXPECT_GT(predicted["interval_ms"][1], step);
 }
 
+TEST_F(PlanCommand, OneOfAThingIsSingular) {
+  const Outcome one = plait("plan @/job.yaml --set launch.ranks=1 train.micro_batch=1 train.global_batch=1");
+  EXPECT_THAT(one.output, AllOf(HasSubstr("1 rank: "), HasSubstr("1 micro-batch of 1 sequence per"), HasSubstr("1 stage,")));
+  const Outcome two = plait("plan @/job.yaml --set parallel.pipeline=2 train.micro_batch=2 parallel.schedule=1f1b");
+  EXPECT_THAT(two.output,
+              AllOf(HasSubstr("2 ranks: "), HasSubstr("4 micro-batches of 2 sequences per"), HasSubstr("2 stages,")));
+}
+
 TEST_F(PlanCommand, NumbersAreWrittenAsPeopleWriteThem) {
   const std::string slow = " --device cpu --set train.global_batch=1048576 train.micro_batch=256 parallel.recompute=none";
   const Outcome outcome = plait("plan @/job.yaml" + slow + " parallel.pipeline=1 parallel.tensor=1");
