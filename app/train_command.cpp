@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/config_schema.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "core/message.h"
@@ -61,7 +62,14 @@ Config given_config(const TrainOptions& options) {
 
 Config config_of(const TrainOptions& options) {
   Config config = given_config(options);
-  if (!options.plan.empty()) config = plan::apply_choice(config, read_json_file(options.plan, most_plan_bytes), options.plan);
+  if (!options.plan.empty()) {
+    const bool asked = config.launch.device == "cuda";  // by the configuration itself
+    config = plan::apply_choice(config, read_json_file(options.plan, most_plan_bytes), options.plan);
+    if (std::string why; !asked && config.launch.device == "cuda" && cuda_device_count(&why) == 0) {
+      throw ConfigError(options.plan + ": is a plan for GPUs, but none can be used: " + why +
+                        "; `plait plan --device cpu --json` makes one for CPUs");
+    }
+  }
   if (!options.resume.empty()) {
     const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options.resume), config);
     if (!changed.empty()) message_to_stderr(changed);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/device.h"
 #include "launch/launch_environment.h"
 #include "program_test.h"
 #include "topology/topology_files.h"
@@ -85,6 +86,13 @@ TEST_F(PlanCommand, OneOfAThingIsSingular) {
   const Outcome two = plait("plan @/job.yaml --set parallel.pipeline=2 train.micro_batch=2 parallel.schedule=1f1b");
   EXPECT_THAT(two.output,
               AllOf(HasSubstr("2 ranks: "), HasSubstr("4 micro-batches of 2 sequences per"), HasSubstr("2 stages,")));
+}
+
+TEST_F(PlanCommand, APlanForGpusSaysSoWhereThereAreNone) {
+  if (cuda_device_count(nullptr) > 0) GTEST_SKIP() << "there are GPUs";
+  write("gpus.json", json("plan @/job.yaml --gpus 2 --device h100 --set launch.device=auto --json").dump());
+  EXPECT_THAT(refused("train @/job.yaml --set launch.device=auto --plan @/gpus.json"),
+              AllOf(HasSubstr("/gpus.json: is a plan for GPUs, but none can be used: "), HasSubstr("--device cpu")));
 }
 
 TEST_F(PlanCommand, NumbersAreWrittenAsPeopleWriteThem) {
