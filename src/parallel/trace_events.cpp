@@ -148,7 +148,9 @@ class RankEvents {
     }
     double begin = timed.begin;
     if (timed.ready && 1e3 * (*timed.ready - begin) > shortest_wait_us) {
-      slice(i.stream, fmt::format("rank {} has not sent yet", peer(i)), "wait", begin, *timed.ready, arguments(i));
+      const std::string late = is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i))
+                                                  : "some rank of the " + to_string(i.group) + " group has not come yet";
+      slice(i.stream, late, "wait", begin, *timed.ready, arguments(i));
       begin = *timed.ready;
     }
     const char* const category = i.kind == InstructionKind::meet ? "wait" : communication_kind(i) ? "communication" : "compute";

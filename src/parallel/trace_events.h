@@ -22,7 +22,7 @@ struct StepTrace {
   struct Slice {
     int instruction = 0;                     // index into the program
     double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
-    std::optional<double> ready;             // of a receive: its message was ready to travel
+    std::optional<double> ready;  // of a receive: its message could travel; of a simulated collective: all ranks had come
   };
   std::chrono::steady_clock::time_point origin;
   std::int64_t step = 0;      // as given to begin()

@@ -97,6 +97,19 @@ TEST_F(SimulatedTrace, ShowsWhatWasWaitedForAndExchanges) {
   EXPECT_EQ(shown, exchanges);
 }
 
+TEST_F(SimulatedTrace, OnlyReceivesWaitForASender) {
+  int senders = 0, groups = 0;
+  for (const nlohmann::json& event : events(trace(in_order(8)), "X")) {
+    const std::string name = event["name"], kind = event["args"].value("kind", "");
+    groups += name.ends_with(" group has not come yet") ? 1 : 0;
+    if (!name.ends_with(" has not sent yet")) continue;
+    ++senders;
+    EXPECT_TRUE(kind.starts_with("receive_")) << name << " at the head of " << kind;
+  }
+  EXPECT_GT(senders, 0);
+  EXPECT_GT(groups, 0);
+}
+
 TEST_F(SimulatedTrace, OfALargeJobIsOfOneRankPerStage) {
   EXPECT_EQ(one_rank_per_stage(parallel::make_layout(3, 4, 2)), (std::vector{0, 8, 16}));
 }
