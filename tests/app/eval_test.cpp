@@ -235,6 +235,8 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
   EXPECT_THAT(refused("eval @/runs/r --data @/nothing.txt"), HasSubstr("nothing.txt"));
   EXPECT_THAT(refused("eval @/runs/none"), HasSubstr("none"));
   EXPECT_EQ(plait("eval @/runs/r --tokens @/tokens.safetensors").status, 2);
+  EXPECT_THAT(refused("eval @/runs/r --tokens @/tokens.safetensors --logits @/./tokens.safetensors"),
+              HasSubstr("tokens.safetensors: must be another file than that of --tokens"));
 }
 
 }  // namespace
