@@ -43,7 +43,7 @@ void PassEnds::finish(int rank, const Pass& pass, double end) {
   };
   if (pass.kind == PassKind::forward) set(ends.output);
   if (yields_gradient(pass)) set(ends.input_gradient);
-  if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) set(ends.weight_gradient);
+  if (adds_to_weights(pass)) set(ends.weight_gradient);
 }
 
 bool PassEnds::complete() const {

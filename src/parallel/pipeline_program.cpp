@@ -223,7 +223,7 @@ class ProgramBuilder {
     }
     for (const Pass& pass : passes) send(pass);
     for (const Pass& pass : passes) {
-      if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) finish_micro_batch(pass);
+      if (adds_to_weights(pass)) finish_micro_batch(pass);
     }
   }
 

@@ -31,6 +31,11 @@ inline bool yields_gradient(const Pass& pass) {
   return pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
 }
 
+// After it the stage's weights have its micro-batch's gradient: a whole backward, or its weight part.
+inline bool adds_to_weights(const Pass& pass) {
+  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight;
+}
+
 // Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
 class StageMap {
  public:

@@ -99,7 +99,7 @@ int peak_in_flight(const Schedule& schedule, int rank) {
   int now = 0, peak = 0;
   for (const Pass& pass : schedule.passes[static_cast<std::size_t>(rank)]) {
     if (pass.kind == PassKind::forward) peak = std::max(peak, ++now);
-    if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) --now;
+    if (adds_to_weights(pass)) --now;
   }
   return peak;
 }

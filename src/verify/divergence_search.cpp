@@ -110,6 +110,16 @@ bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   return parameter.norm || is_table;
 }
 
+// As planned, not as observed: a micro-batch that is left out shows.
+std::vector<int> DivergenceSearch::weight_order(int chunk) const {
+  const parallel::RankPlan& plan = runner_.plan();
+  std::vector<int> order;
+  for (const parallel::Pass& pass : plan.schedule.passes[static_cast<std::size_t>(plan.coordinates()[Axis::pipeline])]) {
+    if (pass.chunk == chunk && parallel::adds_to_weights(pass)) order.push_back(pass.micro_batch);
+  }
+  return order;
+}
+
 void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instruction& i, const WrittenTensor& written,
                                         Divergence found) {
   const parallel::RankPlan& plan = runner_.plan();
@@ -119,10 +129,12 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
   GradientSum& sum = sums_[written.parameter];
   const auto elements = static_cast<std::size_t>(parameter.stored);
   if (sum.elements.empty() || plan.zero > 1) sum.elements.assign(elements, 0.0);
-  if (plan.zero > 1) sum.next = i.micro_batch;  // each by itself
-  for (; sum.next <= i.micro_batch; ++sum.next) {
+  const std::vector<int> order = weight_order(i.chunk);
+  const auto here = static_cast<std::size_t>(std::ranges::find(order, i.micro_batch) - order.begin());
+  if (plan.zero > 1) sum.next = here;  // each by itself
+  for (; sum.next <= here; ++sum.next) {
     // The serial run tells the sum over its micro-batches so far; the difference of two is what one of them adds.
-    const int at = micro_batch_of_step(sum.next);
+    const int at = micro_batch_of_step(order.at(sum.next));
     const std::string name = reference_tensor(at, written);
     const auto runs = serial_runs(plan, written, serial.shape(name));
     std::vector<double> now(elements), before(elements, 0.0);
@@ -131,7 +143,7 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
     for (std::size_t e = 0; e < elements; ++e) sum.elements[e] += now[e] - before[e];
     sum.largest = std::max(sum.largest, serial.largest(name));
   }
-  if (others_add_to(parameter) && i.micro_batch + 1 < plan.micro_batches) return;
+  if (others_add_to(parameter) && here + 1 < order.size()) return;
 
   const std::vector<double> values = runner_.interpreter().synchronize_read(written.view);
   Difference difference;

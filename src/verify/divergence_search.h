@@ -32,6 +32,7 @@ class DivergenceSearch {
   void observe_gradient(const ReferenceStep& serial, const parallel::Instruction& instruction,
                         const runtime::WrittenTensor& written, Divergence found);
   bool others_add_to(const model::Parameter& parameter) const;
+  std::vector<int> weight_order(int chunk) const;  // micro-batches as this rank adds them to the gradients of its chunk
   void compare_parameters(const std::vector<ParameterError>& errors, Divergence found, const std::string& what);
   void note(const Divergence& found);  // if its error is above its bound, and nothing was before it
 
@@ -39,11 +40,11 @@ class DivergenceSearch {
   std::string remark_on(const parallel::Instruction& instruction, bool first_tensor) const;
   std::string remark_on(StepPart part, const model::Parameter& parameter) const;
 
-  // What this rank's micro-batches before `next` add to a parameter's gradient in the serial run.
+  // What the first `next` of this rank's micro-batches, in its order, add to a parameter's gradient in the serial run.
   struct GradientSum {
     std::vector<double> elements;
     double largest = 0;  // of the serial run's gradient, in any of its micro-batches so far
-    int next = 0;
+    std::size_t next = 0;
   };
 
   StepRunner& runner_;

@@ -19,11 +19,13 @@ class Search : public testing::TestWithParam<const char*> {};
 
 TEST_P(Search, FindsNothingWhereNothingIsWrong) {
   // Layouts of 1, 2 and 4 ranks that any precision, recomputation and model can have.
+  const PrivateDirectory directory;
+  const std::string reversed = directory.path() / "reversed.csv";  // micro-batches in descending order
+  write_text_file(reversed, "0F3,0F2,0F1,0F0,0B3,0B2,0B1,0B0\n1F3,1B3,1F2,1B2,1F1,1B1,1F0,1B0\n");
   const VerifyRequest request = verify_request(
-      {"all"}, {},
+      {"all", "pipeline=2 schedule.file=" + reversed}, {},
       {std::string("verify.variants=[\"llama: ") + llama + "\"]", std::string("parallel.recompute=") + GetParam()});
   const VerifyMatrix matrix = make_matrix(request.config, request.layouts);
-  const PrivateDirectory directory;
   int jobs = 0;
   const auto run = [&](Task task, std::size_t model, const Config& config) {
     const VerifyJob job{task, directory.path() / std::to_string(model), directory.path() / ("job-" + std::to_string(jobs++))};
