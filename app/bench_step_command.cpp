@@ -9,6 +9,7 @@
 #include "bench/step_benchmark.h"
 #include "bench_commands.h"
 #include "core/config.h"
+#include "core/config_limits.h"
 #include "core/config_schema.h"
 #include "core/device.h"
 #include "core/error.h"
@@ -38,17 +39,20 @@ Config configuration(const StepOptions& o) {
   if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
   // Random tokens have no vocabulary of their own: where the preset leaves it to the tokenizer it is that of bytes.
-  const bool has_vocab = std::ranges::none_of(
-      config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && preset.model.vocab == 0; });
-  return parse_config(fmt::format("run: {{name: bench}}\n"
-                                  "model: {{preset: {}{}}}\n"
-                                  "data: {{tokenizer: random, sequence_length: {}}}\n"
-                                  "train: {{steps: 1000, global_batch: {}, micro_batch: {}}}\n"
-                                  "parallel: {{data: {}, zero: {}}}\n"
-                                  "launch: {{ranks: {}}}\n",
-                                  o.model, has_vocab ? "" : ", vocab: 256", o.sequence, o.batch * o.micro_batches * data,
-                                  o.batch, data, o.zero, data),
-                      o.set, "bench step");
+  const bool has_vocab = std::ranges::any_of(
+      config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && preset.model.vocab > 0; });
+  std::vector<std::string> set = {"model.preset=" + config::yaml_text(o.model, {}),
+                                  "data.tokenizer=random",
+                                  fmt::format("data.sequence_length={}", o.sequence),
+                                  "train.steps=1000",
+                                  fmt::format("train.global_batch={}", o.batch * o.micro_batches * data),
+                                  fmt::format("train.micro_batch={}", o.batch),
+                                  fmt::format("parallel.data={}", data),
+                                  fmt::format("parallel.zero={}", o.zero),
+                                  fmt::format("launch.ranks={}", data)};
+  if (!has_vocab) set.push_back("model.vocab=256");
+  set.insert(set.end(), o.set.begin(), o.set.end());
+  return parse_config("run: {name: bench}", set, "bench step");
 }
 
 // In units that show something of small models too.
@@ -110,19 +114,19 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   CLI::Option* const model = step->add_option("--model", o->model, "Model preset, on random tokens");
   step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")
       ->capture_default_str()
-      ->check(whole_number(o->batch, 1))
+      ->check(whole_number_in(1, limits::sequences.most))
       ->needs(model);
   step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")
       ->capture_default_str()
-      ->check(whole_number(o->micro_batches, 1))
+      ->check(whole_number_in(1, limits::passes))
       ->needs(model);
   step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")
       ->capture_default_str()
-      ->check(whole_number(o->sequence, 1))
+      ->check(whole_number_in(1, limits::sequence.most))
       ->needs(model);
   step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")
       ->capture_default_str()
-      ->check(whole_number(o->ranks, 0))
+      ->check(whole_number_in(0, limits::ranks.most))
       ->needs(model);
   step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")
       ->capture_default_str()

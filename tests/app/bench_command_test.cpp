@@ -50,6 +50,18 @@ TEST_P(BenchCommand, StepTimesAPresetThatLeavesTheVocabularyToTheTokenizer) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
 }
 
+// None of them becomes another number, and none is told as a line of a file that nobody wrote.
+TEST_P(BenchCommand, StepNamesWhatItWasGiven) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = bench("step --model " + arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refusal("nosuch"), AllOf(HasSubstr("1 problem"), HasSubstr("model.preset=nosuch: must be one of tiny, ")));
+  EXPECT_THAT(refusal("tiny --set model.layers=0"), AllOf(HasSubstr("1 problem"), HasSubstr("model.layers=0: must be ")));
+  EXPECT_THAT(refusal("tiny --micro-batches 2305843009213693953"), HasSubstr("--micro-batches: must be a whole number from 1"));
+}
+
 TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
   const Outcome outcome = bench("p2p --sizes 1K,64K --rounds 2 --product-dim 64 --json" + mode());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
