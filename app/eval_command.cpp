@@ -76,9 +76,11 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
     for (const std::string& file : o.data) list += (list.empty() ? "" : ", ") + config::yaml_text(file, {});
     overrides.push_back("data.validation=[" + list + "]");
   }
-  if (std::error_code missing; !o.tokens.empty() && std::filesystem::equivalent(o.tokens, o.logits, missing))
-    throw ConfigError({{"--logits", o.logits, "must be another file than that of --tokens, which it would replace", "", 0}});
-  if (!o.tokens.empty()) overrides.push_back("data.sequence_length=" + std::to_string(train::sequence_length_of(o.tokens)));
+  if (!o.tokens.empty()) {
+    if (std::error_code missing; std::filesystem::equivalent(o.tokens, o.logits, missing))
+      throw ConfigError({{"--logits", o.logits, "must be another file than that of --tokens, which it would replace", "", 0}});
+    overrides.push_back("data.sequence_length=" + std::to_string(train::sequence_length_of(o.tokens)));
+  }
   overrides.insert(overrides.end(), o.set.begin(), o.set.end());
   const std::int64_t batch = last_of(overrides, "train.micro_batch", 1) * last_of(overrides, "parallel.data", 1);
   overrides.push_back("train.global_batch=" + std::to_string(batch));

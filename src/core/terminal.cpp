@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "core/utf8.h"
+
 namespace plait {
 namespace {
 
@@ -67,7 +69,7 @@ int display_width(std::string_view text) {
     if (text[i] == '\x1b') {
       i = std::min(text.find('m', i), text.size() - 1);
     } else {
-      width += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+      width += is_utf8_continuation(text[i]) ? 0 : 1;
     }
   }
   return width;

@@ -8,6 +8,9 @@
 
 namespace plait {
 
+// Whether a byte of UTF-8 is not the first of its character.
+constexpr bool is_utf8_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u; }
+
 // Offset of the first byte that does not belong to well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);
 

@@ -22,7 +22,6 @@ constexpr std::size_t edge_context = 128;  // bytes before and behind a cut that
 
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_ascii_graphic(char c) { return c > ' ' && c < '\x7f'; }
-bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u; }
 
 // Where a text may be cut so that the tokens of the parts are those of the whole: behind a line break that is alone, and in
 // front of a space that is alone. Where a pattern has a piece across one of these (GPT-4o's takes ";\n//" as one), `is_edge` is
@@ -240,8 +239,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
   // Whether a piece of the text around `at` ends or begins there.
   bool is_edge(std::string_view text, std::size_t at, SplitScratch& scratch) const {
     std::size_t begin = at - std::min(at, edge_context), end = std::min(text.size(), at + edge_context);
-    while (begin < at && is_inside_character(text[begin])) ++begin;
-    while (end < text.size() && end > at && is_inside_character(text[end])) --end;
+    while (begin < at && is_utf8_continuation(text[begin])) ++begin;
+    while (end < text.size() && end > at && is_utf8_continuation(text[end])) --end;
     std::string before, behind;
     std::string around(repaired_utf8(text.substr(begin, at - begin), before));
     const std::size_t edge = around.size();

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/utf8.h"
 #include "data/files.h"
 #include "data/token_shard.h"
 #include "data/tokenizer_file.h"
@@ -107,7 +108,7 @@ std::size_t piece_length(std::string_view text, std::size_t most) {
   if (text.size() <= most) return text.size();
   if (const auto newline = text.rfind('\n', most - 1); newline < most) return newline + 1;
   std::size_t end = most;
-  while (end > 0 && most - end < 4 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;
+  while (end > 0 && most - end < 4 && is_utf8_continuation(text[end])) --end;
   return end > 0 && most - end < 4 ? end : most;
 }
 

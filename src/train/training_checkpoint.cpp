@@ -54,7 +54,7 @@ std::size_t longest_run(const parallel::RankPlan& plan) {
 class Staging {
  public:
   Staging(StreamRef stream, const parallel::RankPlan& plan)
-      : stream_(stream), stored_(plan.master_type), elements_(longest_run(plan)), values_(elements_ * size_of(stored_)) {}
+      : stream_(stream), stored_(plan.master_type), values_(longest_run(plan) * size_of(stored_)) {}
 
   // As files hold it.
   std::byte* at(std::int64_t element) { return values_.data() + static_cast<std::size_t>(element) * size_of(stored_); }
@@ -81,13 +81,12 @@ class Staging {
   void* place_for(const View& memory) {
     if (memory.dtype == stored_) return values_.data();
     require(memory.dtype == DType::bf16 && stored_ == DType::f32, "Staging: of two types only as bf16 and f32");
-    narrow_.resize(elements_);
+    narrow_.resize(values_.size() / size_of(stored_));
     return narrow_.data();
   }
 
   StreamRef stream_;
   DType stored_;
-  std::size_t elements_;
   std::vector<std::byte> values_;
   std::vector<BFloat16> narrow_;
 };

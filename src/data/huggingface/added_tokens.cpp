@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace plait::data {
 namespace {
@@ -21,7 +22,7 @@ Character first_character(std::string_view text, std::size_t& bytes) {
 
 Character last_character(std::string_view text, std::size_t& bytes) {
   std::size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0u) == 0x80u) --begin;
+  while (begin > 0 && is_utf8_continuation(text[begin])) --begin;
   return first_character(text.substr(begin), bytes);
 }
 

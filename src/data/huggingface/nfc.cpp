@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace plait::data {
 namespace {
@@ -101,7 +102,7 @@ std::string_view nfc(std::string_view text, std::string& storage) {
     // From the character before, which a mark may join, to the next of ASCII, which joins nothing before it.
     if (changing > done) {
       --changing;
-      while (changing > done && (static_cast<unsigned char>(text[changing]) & 0xc0u) == 0x80u) --changing;
+      while (changing > done && is_utf8_continuation(text[changing])) --changing;
     }
     const auto end = static_cast<std::size_t>(
         std::find_if(text.begin() + static_cast<std::ptrdiff_t>(changing) + 1, text.end(), is_ascii) - text.begin());
