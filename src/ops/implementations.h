@@ -20,6 +20,7 @@
 #include "ops/quantize.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
+#include "ops/row_sums.h"
 
 // What every device implements: add an operation here.
 #define PLAIT_OPS_IMPLEMENTATIONS                                     \
@@ -51,6 +52,8 @@
   decltype(ops::find_scale) find_scale;                               \
   decltype(ops::quantize) quantize;                                   \
   decltype(ops::find_scales) find_scales;                             \
+  decltype(ops::transpose) transpose;                                 \
+  decltype(ops::sum_rows) sum_rows;                                   \
   decltype(ops::quantize_all) quantize_all;                           \
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \

@@ -5,7 +5,8 @@
 // accumulate in at least float; f32 on CUDA means full f32, not TF32.
 //
 // FP8: where both operands of a product are given quantized as well (x8, w8 or dy8), the product is of scale · values of these.
-// Each says in which form. All else is as without: what is added, activation functions, dbias and the type of the result.
+// Each says in which form. All else is as without: what is added, activation functions, dbias and the type of the result. Of x,
+// w and dy themselves no more than type and shape is wanted then, but for dbias dy.
 #pragma once
 
 #include "core/stream.h"

@@ -27,6 +27,8 @@ void check_forms(const ArgumentCheck& check, const View& x, const Quantized& out
   check.fp8_operand("x", x);
   check.optional_tensor("out.values", out.values, DType::e4m3, x.shape);
   check.optional_tensor("out.transposed", out.transposed, DType::e4m3, {x.shape[1], x.shape[0]});
+  check.that(!check.on_cuda() || !out.transposed || x.shape[0] % fp8_multiple == 0, "x",
+             "of rows that are a multiple of 16, to be transposed", describe(x));
   check.tensor("out.scale", out.scale, DType::f32, {scale_floats});
 }
 
@@ -50,6 +52,20 @@ void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out
     if (check.on_cuda()) return cuda::quantize(stream, context, x, out, sums, of);
   }
   cpu::quantize(stream, context, x, out, sums, of);
+}
+
+void transpose(StreamRef stream, OpContext& context, View values, View transposed) {
+  const ArgumentCheck check("transpose", stream, context);
+  check.that(values.shape.rank() == 2, "values", "a matrix", describe(values));
+  const std::int64_t rows = values.shape[0], columns = values.shape[1];
+  check.tensor("values", values, DType::e4m3, {rows, columns});
+  check.tensor("transposed", transposed, DType::e4m3, {columns, rows});
+  check.that(!check.on_cuda() || (rows % fp8_multiple == 0 && columns % fp8_multiple == 0), "values",
+             "of dims that are multiples of 16", describe(values));
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::transpose(stream, context, values, transposed);
+  }
+  cpu::transpose(stream, context, values, transposed);
 }
 
 void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {

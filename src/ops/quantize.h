@@ -14,6 +14,7 @@
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
+#include "ops/row_sums.h"
 
 namespace plait::ops {
 
@@ -32,20 +33,17 @@ struct Quantized {
 // What an operand is: x, or a function of it, in x's type, that is made on the way and written nowhere.
 enum class OperandOf { x, gelu };
 
-// scale[0] = the scale of x, scale[1] = the largest |x|, the rest 0. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows
-// and columns are multiples of fp8_multiple. Operations that write an operand find its scale as they do (`scale`, as here).
+// scale[0] = the scale of x, scale[1] = the largest |x|, the rest 0. x: f32, bf16 or f64 on the host; bf16 on CUDA, where
+// columns are a multiple of fp8_multiple, and rows too where the transposed form is wanted. Operations that write an operand
+// find its scale as they do (`scale`, as here).
 void find_scale(StreamRef stream, OpContext& context, View x, View scale, OperandOf of = OperandOf::x);
-
-// The sums of x over its rows, for the gradient of a bias: out[columns] (+)= them, in x's type or f32 for bf16. Without `out`
-// none are wanted.
-struct RowSums {
-  View out = {};
-  bool accumulate = false;
-};
 
 // Writes the forms that are given, with the scale that is there. The sums are of x, not rounded.
 void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums = {},
               OperandOf of = OperandOf::x);
+
+// The other form of a quantized tensor: transposed[columns, rows] from values[rows, columns], both e4m3.
+void transpose(StreamRef stream, OpContext& context, View values, View transposed);
 
 // find_scale() of every x into its scale, and quantize() of every x into its forms, by few kernels: for the weights of a
 // bucket, of which each by itself is too small to fill a GPU.

@@ -150,6 +150,31 @@ TEST_P(QuantizeTest, ActivationFunctionsFindTheScaleOfWhatTheyWrite) {
   EXPECT_EQ(device.get(found).values, (std::vector<double>{infinity, infinity, 0, 0}));
 }
 
+TEST_P(QuantizeTest, OneFormGivesTheOther) {
+  OpDevice device(precision().device);
+  const View x = device.put(random_tensor({shape().rows, shape().columns}, "x", shape().size), precision().compute);
+  const Quantized both = quantized_on(device, x, true, true);
+  const View turned = device.poisoned(both.transposed.shape, DType::e4m3), back = device.poisoned(x.shape, DType::e4m3);
+  transpose(device.stream(), device.context(), both.values, turned);
+  transpose(device.stream(), device.context(), turned, back);
+  EXPECT_EQ(device.get(turned).values, device.get(both.transposed).values);
+  EXPECT_EQ(device.get(back).values, device.get(both.values).values);
+}
+
+TEST_P(QuantizeTest, SumsOfRowsAreThoseThatItFindsOnTheWay) {
+  OpDevice device(precision().device);
+  const Tensor in = random_tensor({shape().rows, shape().columns}, "x", shape().size);
+  const View x = device.put(in, precision().compute);
+  for (const bool accumulate : {false, true}) {
+    const Tensor before = random_tensor({shape().columns}, "before");
+    const View alone = device.put(before, precision().gradient), with = device.put(before, precision().gradient);
+    sum_rows(device.stream(), device.context(), x, {.out = alone, .accumulate = accumulate});
+    const Quantized out = quantized_on(device, x, true, true);
+    quantize(device.stream(), device.context(), x, out, {.out = with, .accumulate = accumulate});
+    expect_close({{"sums", device.get(alone)}}, {{"sums", device.get(with)}}, precision());
+  }
+}
+
 // The same bits as from what gelu_forward() writes.
 TEST_P(QuantizeTest, MakesGeluWhileItRounds) {
   OpDevice device(precision().device);

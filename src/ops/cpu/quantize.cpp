@@ -69,6 +69,17 @@ void quantize(StreamRef stream, OpContext&, View x, const Quantized& out, const 
   });
 }
 
+void transpose(StreamRef stream, OpContext&, View values, View transposed) {
+  stream.enqueue_host([values, transposed] {
+    const std::int64_t rows = values.shape[0], columns = values.shape[1];
+    const auto* const from = values.as<Float8>();
+    auto* const to = transposed.as<Float8>();
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column) to[column * rows + row] = from[row * columns + column];
+    }
+  });
+}
+
 void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
   for (const QuantizedTensor& o : operands) cpu::find_scale(stream, context, o.x, o.out.scale, OperandOf::x);
 }

@@ -5,6 +5,7 @@
 #include "ops/cuda/block_reduce.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {
@@ -92,7 +93,7 @@ void finish_column_sums(StreamRef stream, const float* partial, std::int64_t par
   });
 }
 
-void column_sum(StreamRef stream, OpContext& context, View x, View out, bool accumulate) {
+void sum_rows(StreamRef stream, OpContext& context, View x, const RowSums& sums) {
   const std::int64_t rows = x.shape[0], columns = x.shape[1];
   float* partial = device_pointer<float>(context.workspace());
   with_type(x.dtype, [&](auto t) {
@@ -106,12 +107,12 @@ void column_sum(StreamRef stream, OpContext& context, View x, View out, bool acc
                                                           warps * warp_lanes, 0));
       const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
       const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
-      require(fitting >= 1, "column_sum: the workspace is smaller than one row");
+      require(fitting >= 1, "sum_rows: the workspace is smaller than one row");
       const std::int64_t parts = std::min(
           {std::max<std::int64_t>(resident / column_blocks, 1), ceil_div(rows, group_rows), fitting, std::int64_t{65535}});
       const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
       launch(stream, {grid, warps * warp_lanes}, column_sum_kernel<T, width>, device_pointer<T>(x), rows, columns, partial);
-      finish_column_sums(stream, partial, parts, out, {}, accumulate);
+      finish_column_sums(stream, partial, parts, sums.out, {}, sums.accumulate);
     });
   });
 }

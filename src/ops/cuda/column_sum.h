@@ -4,15 +4,11 @@
 
 #include "core/stream.h"
 #include "core/view.h"
-#include "ops/op_context.h"
 
 namespace plait::ops::cuda {
 
 // first[columns] (+)= Σ over parts of partial[0][part, columns], and the same of partial[1] for `second`, which may be empty.
 // Both are f32 or both bf16.
 void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View first, View second, bool accumulate);
-
-// out[columns] (+)= Σ over rows of x[rows, columns].
-void column_sum(StreamRef stream, OpContext& context, View x, View out, bool accumulate);
 
 }  // namespace plait::ops::cuda

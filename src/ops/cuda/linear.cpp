@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "ops/cuda/column_sum.h"
 #include "ops/cuda/op_context.h"
 #include "ops/implementations.h"
 
@@ -150,7 +149,7 @@ void linear_backward_weight(StreamRef stream, OpContext& op_context, const Linea
   run_plain(context, stream, problem, operands);
   // cuBLASLt can sum dy in this product's epilogue (BGRADB), but measured on H200 that costs more than a pass over dy: at the
   // shapes of GPT-2 and Qwen2.5 between 0 and 12 % of product and pass together.
-  if (args.dbias) column_sum(stream, context, args.dy, args.dbias, args.accumulate);
+  if (args.dbias) cuda::sum_rows(stream, context, args.dy, {.out = args.dbias, .accumulate = args.accumulate});
 }
 
 }  // namespace plait::ops::cuda

@@ -118,6 +118,37 @@ constexpr int chunks_of_row = tile / chunk, rows_at_once = threads / chunks_of_r
 constexpr int wide = 16, wides = tile / wide;
 static_assert(threads == tile * tile / wide, "each thread writes 16 bytes of the transposed tile");
 
+// The tile whose first element is [first_row, first_column] of a tensor of these dims, out of `turned`.
+__device__ void write_turned(const std::uint8_t (&turned)[tile * tile_stride], std::int64_t rows, std::int64_t columns,
+                             std::int64_t first_row, std::int64_t first_column, std::uint8_t* transposed) {
+  const int turned_row = static_cast<int>(threadIdx.x) / wides, turned_column = static_cast<int>(threadIdx.x) % wides * wide;
+  if (first_column + turned_row >= columns || first_row + turned_column >= rows) return;
+  const auto* from = reinterpret_cast<const unsigned*>(turned + turned_row * tile_stride + turned_column);
+  // Read much later, and not to push out of the cache what is read next.
+  __stcs(reinterpret_cast<uint4*>(transposed + (first_column + turned_row) * rows + first_row + turned_column),
+         uint4{from[0], from[1], from[2], from[3]});
+}
+
+// Turns a tile of what is rounded already. A block for each.
+__global__ void __launch_bounds__(threads)
+    transpose_kernel(const std::uint8_t* values, std::int64_t rows, std::int64_t columns, std::uint8_t* transposed) {
+  await_previous_kernel();
+  let_next_kernel_begin();
+  __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
+  const int row = static_cast<int>(threadIdx.x) / wides, column = static_cast<int>(threadIdx.x) % wides * wide;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile,
+                     first_column = static_cast<std::int64_t>(blockIdx.x) * tile;
+  if (first_row + row < rows && first_column + column < columns) {
+    const uint4 words = *reinterpret_cast<const uint4*>(values + (first_row + row) * columns + first_column + column);
+    const unsigned of_words[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < wide; ++i)
+      turned[(column + i) * tile_stride + row] = static_cast<std::uint8_t>(of_words[i / 4] >> (i % 4 * 8));
+  }
+  __syncthreads();
+  write_turned(turned, rows, columns, first_row, first_column, transposed);
+}
+
 // Rounds the tile whose first element is x[first_row, first_column]. `sums`: this thread's columns are added to it, not
 // rounded.
 template <bool Values, bool Sums, typename Make>
@@ -125,7 +156,6 @@ __device__ void round_tile(const std::uint16_t* x, std::int64_t rows, std::int64
                            std::int64_t first_row, std::int64_t first_column, std::uint8_t* values, std::uint8_t* transposed,
                            std::uint8_t (&turned)[tile * tile_stride], float (&sums)[chunk]) {
   const int column = static_cast<int>(threadIdx.x) % chunks_of_row * chunk;
-  const int turned_row = static_cast<int>(threadIdx.x) / wides, turned_column = static_cast<int>(threadIdx.x) % wides * wide;
 #pragma unroll
   for (int row = static_cast<int>(threadIdx.x) / chunks_of_row; row < tile; row += rows_at_once) {
     if (first_row + row >= rows || first_column + column >= columns) continue;
@@ -141,12 +171,7 @@ __device__ void round_tile(const std::uint16_t* x, std::int64_t rows, std::int64
     }
   }
   __syncthreads();
-  if (first_column + turned_row < columns && first_row + turned_column < rows) {
-    const auto* from = reinterpret_cast<const unsigned*>(turned + turned_row * tile_stride + turned_column);
-    // Read much later, and not to push out of the cache what is read next.
-    __stcs(reinterpret_cast<uint4*>(transposed + (first_column + turned_row) * rows + first_row + turned_column),
-           uint4{from[0], from[1], from[2], from[3]});
-  }
+  write_turned(turned, rows, columns, first_row, first_column, transposed);
 }
 
 // Tiles of 64 columns: block (x, y) those of rows y, y + gridDim.y, ... With Sums it also writes what they sum up to, before
@@ -232,7 +257,7 @@ void quantize_made(StreamRef stream, OpContext& context, View x, const Quantized
   require(aligned_16({x.data, out.values.data, out.transposed.data}), "quantize: tensors are aligned to 16 bytes");
   const auto* const scale = device_pointer<const float>(out.scale);
   if (!out.transposed || rows == 0) {
-    if (sums.out) column_sum(stream, context, x, sums.out, sums.accumulate);
+    if (sums.out) cuda::sum_rows(stream, context, x, sums);
     if (!out.values || rows == 0) return;
     const std::int64_t count = x.elements() / (2 * chunk);
     return launch(stream, {blocks_for(stream, count), threads}, round_values_kernel<Make>, device_pointer<const uint4>(x),
@@ -288,6 +313,14 @@ void find_scale(StreamRef stream, OpContext& context, View x, View scale, Operan
 void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
   if (of == OperandOf::gelu) return quantize_made<Gelu>(stream, context, x, out, sums);
   quantize_made<AsRead>(stream, context, x, out, sums);
+}
+
+void transpose(StreamRef stream, OpContext&, View values, View transposed) {
+  require(aligned_16({values.data, transposed.data}), "transpose: tensors are aligned to 16 bytes");
+  const std::int64_t rows = values.shape[0], columns = values.shape[1];
+  const dim3 grid(grid_size(ceil_div(columns, tile)), grid_size(ceil_div(rows, tile)));
+  launch(stream, {grid, threads}, transpose_kernel, device_pointer<const std::uint8_t>(values), rows, columns,
+         device_pointer<std::uint8_t>(transposed));
 }
 
 void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
