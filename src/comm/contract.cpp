@@ -5,7 +5,8 @@
 namespace plait::comm {
 
 void check_reducible(const View& data, Where where) {
-  require(data.dtype != DType::u8, "a reduction needs f32, f64, bf16 or i32 elements, not u8", where);
+  require(data.dtype != DType::u8 && data.dtype != DType::e4m3,
+          "a reduction needs f32, f64, bf16 or i32 elements, not " + std::string(to_string(data.dtype)), where);
 }
 
 void check_slices(const View& whole, const View& part, int size, Where where) {

@@ -21,6 +21,8 @@ constexpr std::array norm_members = {
     Member<NormActivations>{"norm_out", &NormActivations::out},
     Member<NormActivations>{"norm_mean", &NormActivations::mean},
     Member<NormActivations>{"norm_rstd", &NormActivations::rstd},
+    Member<NormActivations>{"norm_scale", &NormActivations::scale},
+    Member<NormActivations>{"norm_values", &NormActivations::values},
 };
 
 constexpr std::array activation_members = {
@@ -30,7 +32,7 @@ constexpr std::array activation_members = {
     Member<SegmentActivations>{"lse", &SegmentActivations::lse},
     Member<SegmentActivations>{"up", &SegmentActivations::up},
     Member<SegmentActivations>{"act", &SegmentActivations::act},
-    Member<SegmentActivations>{"scales", &SegmentActivations::scales},
+    Member<SegmentActivations>{"scale", &SegmentActivations::scale},
     Member<SegmentActivations>{"first_operand", &SegmentActivations::first_operand},
     Member<SegmentActivations>{"last_operand", &SegmentActivations::last_operand},
     Member<SegmentActivations>{"logits", &SegmentActivations::logits},
@@ -40,13 +42,15 @@ constexpr std::array activation_members = {
 
 constexpr std::array gradient_members = {
     Member<SegmentGradients>{"output", &SegmentGradients::output},
+    Member<SegmentGradients>{"output_scale", &SegmentGradients::output_scale},
+    Member<SegmentGradients>{"output_values", &SegmentGradients::output_values},
     Member<SegmentGradients>{"act", &SegmentGradients::act},
     Member<SegmentGradients>{"up", &SegmentGradients::up},
     Member<SegmentGradients>{"qkv", &SegmentGradients::qkv},
     Member<SegmentGradients>{"query_gain", &SegmentGradients::query_gain},
     Member<SegmentGradients>{"key_gain", &SegmentGradients::key_gain},
     Member<SegmentGradients>{"attention", &SegmentGradients::attention},
-    Member<SegmentGradients>{"scales", &SegmentGradients::scales},
+    Member<SegmentGradients>{"scale", &SegmentGradients::scale},
     Member<SegmentGradients>{"first_operand", &SegmentGradients::first_operand},
     Member<SegmentGradients>{"last_operand", &SegmentGradients::last_operand},
     Member<SegmentGradients>{"first_sums", &SegmentGradients::first_sums},
@@ -66,6 +70,14 @@ Struct bind(const Members& members, const std::vector<TensorSpec>& specs, const 
 }
 
 template <typename Struct, typename Members>
+Struct overlay_all(const Members& members, Struct below, const Struct& above) {
+  for (const auto& m : members) {
+    if (above.*(m.view)) below.*(m.view) = above.*(m.view);
+  }
+  return below;
+}
+
+template <typename Struct, typename Members>
 std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   std::vector<NamedView> list;
   for (const auto& m : members) {
@@ -74,14 +86,14 @@ std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   return list;
 }
 
-// Of the FP8 operands of `rows` rows that backward_weight reads.
+// Of the FP8 operands of `rows` rows that backward_weight reads; no first one (0 columns) where that is gathered.
 void add_operands(std::vector<TensorSpec>& specs, std::int64_t rows, std::int64_t first_columns, Keep first,
                   std::int64_t last_columns, Keep last) {
   const auto add = [&](const char* name, Shape shape, DType dtype, Keep keep) {
     specs.push_back({name, shape, dtype, keep, Split::none, TensorRole::workspace});
   };
-  add("scales", {2, ops::scale_floats}, DType::f32, Keep::saved);
-  add("first_operand", {first_columns, rows}, DType::e4m3, first);
+  add("scale", {ops::scale_floats}, DType::f32, Keep::saved);
+  if (first_columns > 0) add("first_operand", {first_columns, rows}, DType::e4m3, first);
   add("last_operand", {last_columns, rows}, DType::e4m3, last);
 }
 
@@ -102,6 +114,10 @@ ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment) {
           .documents = mb.documents};
 }
 
+bool gathers_operands(const SegmentSizes& sizes, SegmentKind kind) {
+  return sizes.fp8 && sizes.split.sequence_parallel && sizes.split.size > 1 && has_norm(kind) && has_output(kind);
+}
+
 std::size_t operand_bytes(const Shape& shape) {
   constexpr std::size_t alignment = 256;
   return (static_cast<std::size_t>(shape.elements()) + alignment - 1) / alignment * alignment;
@@ -115,11 +131,21 @@ std::size_t operand_workspace_bytes(const SegmentSizes& sizes) {
 }
 
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment) {
-  if (!has_norm(sizes.shape.kind(segment))) return {};
+  const SegmentKind kind = sizes.shape.kind(segment);
+  if (!has_norm(kind)) return {};
   const DType statistics = statistics_type(sizes.compute);
-  const bool operand = sizes.fp8 && has_output(sizes.shape.kind(segment)) && sizes.recompute == Recompute::none;
-  std::vector<TensorSpec> specs = {
-      {"norm_out", {sizes.micro_batch.rows(), sizes.shape.hidden}, sizes.compute, operand ? Keep::forward : Keep::saved}};
+  const bool operand = sizes.fp8 && has_output(kind), operands_gathered = gathers_operands(sizes, kind);
+  const Keep out = operand && sizes.recompute == Recompute::none ? Keep::forward : Keep::saved;
+  const Shape whole{sizes.micro_batch.rows(), sizes.shape.hidden};
+  std::vector<TensorSpec> specs;
+  if (operands_gathered) {
+    specs.push_back({"norm_out", sizes.own_residual(), sizes.compute, out, Split::residual});
+    specs.push_back({"norm_values", whole, DType::e4m3, Keep::saved, Split::none, TensorRole::workspace, true});
+  } else {
+    specs.push_back({"norm_out", whole, sizes.compute, out, Split::none, TensorRole::internal, sizes.split.sequence_parallel});
+  }
+  if (operand)
+    specs.push_back({"norm_scale", {ops::scale_floats}, DType::f32, Keep::saved, Split::none, TensorRole::workspace});
   if (sizes.shape.norm == ops::NormKind::layer_norm)
     specs.push_back({"norm_mean", {sizes.own_rows()}, statistics, Keep::saved, Split::residual});
   specs.push_back({"norm_rstd", {sizes.own_rows()}, statistics, Keep::saved, Split::residual});
@@ -135,6 +161,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
   const Keep costly = sizes.recompute != Recompute::full ? Keep::saved : Keep::scratch;
   // What is computed again is quantized for backward_weight then.
   const auto operand_of = [](Keep tensor) { return tensor == Keep::saved ? Keep::saved : Keep::backward; };
+  const std::int64_t first_columns = gathers_operands(sizes, s.kind(segment)) ? 0 : s.hidden;
   std::vector<TensorSpec> specs;
   switch (s.kind(segment)) {
     case SegmentKind::embedding: break;
@@ -145,7 +172,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
       specs.push_back(
           {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
-      if (sizes.fp8) add_operands(specs, rows, s.hidden, operand_of(cheap), s.attention_dim(), operand_of(costly));
+      if (sizes.fp8) add_operands(specs, rows, first_columns, operand_of(cheap), s.attention_dim(), operand_of(costly));
       break;
     case SegmentKind::mlp:
       specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
@@ -154,7 +181,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
         specs.push_back(
             {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
       }
-      if (sizes.fp8) add_operands(specs, rows, s.hidden, operand_of(cheap), s.ffn, operand_of(cheap));
+      if (sizes.fp8) add_operands(specs, rows, first_columns, operand_of(cheap), s.ffn, operand_of(cheap));
       break;
     case SegmentKind::head:
       specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
@@ -165,14 +192,25 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
   return specs;
 }
 
-std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
+std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment, bool received) {
   const ModelShape s = sizes.shape.local(sizes.split.size);
   const std::int64_t rows = sizes.micro_batch.rows();
   const DType compute = sizes.compute;
   std::vector<TensorSpec> specs;
   const SegmentKind kind = s.kind(segment);
   if (kind == SegmentKind::head) return specs;
-  specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved, Split::none, TensorRole::output});
+  const bool operands_gathered = !received && gathers_operands(sizes, kind);
+  if (operands_gathered) {
+    specs.push_back({"output", sizes.own_residual(), compute, Keep::saved, Split::residual, TensorRole::output});
+  } else {
+    specs.push_back(
+        {"output", {rows, s.hidden}, compute, Keep::saved, Split::none, TensorRole::output, sizes.split.sequence_parallel});
+  }
+  const auto beside_output = [&](const char* name, Shape shape, DType type, bool gathered) {
+    specs.push_back({name, shape, type, Keep::saved, Split::none, TensorRole::beside_output, gathered});
+  };
+  if (sizes.fp8 && has_norm(kind)) beside_output("output_scale", {ops::scale_floats}, DType::f32, false);
+  if (operands_gathered) beside_output("output_values", {rows, s.hidden}, DType::e4m3, true);
   if (kind == SegmentKind::mlp) {
     if (s.mlp == Mlp::swiglu) specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch, Split::columns});
     specs.push_back({"up", {rows, s.up_dim()}, compute, Keep::saved, Split::columns});
@@ -187,11 +225,12 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
   }
   if (sizes.fp8 && has_norm(kind)) {
     const std::int64_t columns = kind == SegmentKind::mlp ? s.up_dim() : s.qkv_dim();
-    add_operands(specs, rows, s.hidden, Keep::saved, columns, Keep::saved);
+    add_operands(specs, rows, operands_gathered ? 0 : s.hidden, Keep::saved, columns, Keep::saved);
     const auto add_sums = [&](const char* name, std::int64_t of) {
       specs.push_back({name, {of}, statistics_type(compute), Keep::saved, Split::none, TensorRole::workspace});
     };
-    if (s.bias) add_sums("first_sums", s.hidden);
+    // Of own rows the weight part finds them.
+    if (s.bias && !sizes.split.sequence_parallel) add_sums("first_sums", s.hidden);
     if (kind == SegmentKind::mlp ? s.bias : s.qkv_bias) add_sums("last_sums", columns);
   }
   return specs;
@@ -206,10 +245,10 @@ SegmentActivations bind_activations(const std::vector<TensorSpec>& specs, const 
 }
 
 SegmentActivations overlay(SegmentActivations below, const SegmentActivations& above) {
-  for (const auto& m : activation_members) {
-    if (above.*(m.view)) below.*(m.view) = above.*(m.view);
-  }
-  return below;
+  return overlay_all(activation_members, below, above);
+}
+SegmentGradients overlay(SegmentGradients below, const SegmentGradients& above) {
+  return overlay_all(gradient_members, below, above);
 }
 
 SegmentGradients bind_gradients(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {

@@ -39,9 +39,10 @@ enum class Split {
 
 // What a tensor is for.
 enum class TensorRole {
-  internal,   // only its segment uses it; its values can be checked and compared with those of other layouts
-  output,     // the segment's output, or the gradient of it: the neighbouring segments use it too, so it is a buffer of its own
-  workspace,  // temporaries and parts of sums: its values mean nothing by themselves
+  internal,  // only its segment uses it; its values can be checked and compared with those of other layouts
+  output,    // the segment's output, or the gradient of it: the neighbouring segments use it too, so it is a buffer of its own
+  beside_output,  // found by who writes the output, or the gradient of it, and kept beside that; else as `workspace`
+  workspace,      // temporaries and parts of sums: its values mean nothing by themselves
 };
 
 struct TensorSpec {
@@ -51,15 +52,19 @@ struct TensorSpec {
   Keep keep = Keep::saved;
   Split split = Split::none;
   TensorRole role = TensorRole::internal;
+  bool gathered = false;  // each rank writes its own rows of it, and receives the rest
   std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
 };
 
 // The norm in front of attention, MLP and head. `rows` = batch * sequence; `own rows` are this rank's rows of the residual
 // stream, all of them without sequence parallelism. Each rank norms its own rows of `out`, [rows, hidden], and gathers the
-// rest.
+// rest; or, where FP8 operands are gathered (gathers_operands()), `out` is [own rows, hidden], and it rounds these to its rows
+// of `values` and gathers the rest of that.
 struct NormActivations {
   View out;
   View mean, rstd;  // [own rows]; mean of LayerNorm only
+  View scale;       // with FP8, in front of attention and MLP: of all rows (ops::find_scale), f32 [ops::scale_floats]
+  View values;      // e4m3 [rows, hidden]
 };
 
 // Activations of a segment, apart from its norm. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's.
@@ -73,10 +78,10 @@ struct SegmentActivations {
   // mlp
   View up;   // before the activation function, [rows, up_dim]
   View act;  // after it, [rows, ffn]; not of GELU with FP8, which is made where it is rounded
-  // attention and mlp with FP8, of what the first product reads (the norm's output) and the last (attention_out, act or
-  // GELU of up): the
-  // scales (ops::find_scale), f32 [2, ops::scale_floats]; the operands that backward_weight reads instead, e4m3 [columns, rows]
-  View scales;
+  // attention and mlp with FP8: the scale of what the last product reads (attention_out, act or GELU of up), f32
+  // [ops::scale_floats]; that and what the first reads (the norm's output) as backward_weight reads it, e4m3 [columns, rows].
+  // Of what was gathered it turns `values` itself.
+  View scale;
   View first_operand, last_operand;
   // head
   View logits;  // [rows, padded_vocab]; their gradient after a training step's loss
@@ -96,6 +101,11 @@ struct SegmentSizes {
   Shape own_residual() const { return {own_rows(), shape.hidden}; }
   std::size_t own_residual_bytes() const { return static_cast<std::size_t>(own_residual().elements()) * size_of(compute); }
 };
+
+// Whether what is whole on every rank before the first product of a segment's passes is gathered as FP8 operands, each rank
+// rounding its own rows: in forward the norm's output, in backward the gradient of the segment's output, unless that comes from
+// another stage.
+bool gathers_operands(const SegmentSizes& sizes, SegmentKind kind);
 
 // Of one operand in one form: a multiple of 256.
 std::size_t operand_bytes(const Shape& shape);
@@ -121,25 +131,31 @@ SegmentActivations overlay(SegmentActivations below, const SegmentActivations& a
 
 // Gradients within one segment's backward. The stash is what backward_weight needs: it must stay until that has run. The
 // gradient of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and the rest is
-// gathered.
+// gathered, as FP8 operands where gathers_operands() says so.
 struct SegmentGradients {
-  View output;  // stash: of SegmentActivations::output, [rows, hidden]
-  View qkv;     // stash, attention
+  View
+      output;  // stash: of SegmentActivations::output, [rows, hidden], or [own rows, hidden] where `output_values` are gathered
+  // stash, attention and mlp with FP8: the scale of all its rows, found by the norm that writes it, or where it is received by
+  // backward_input, f32 [ops::scale_floats]; the operand, e4m3 [rows, hidden], where that is gathered
+  View output_scale, output_values;
+  View qkv;  // stash, attention
   // stash, attention: of the norms of query and key heads, what this micro-batch and this rank's heads add, [head_dim] each
   View query_gain, key_gain;
   View up;         // stash, mlp: of SegmentActivations::up, [rows, up_dim]
   View act;        // transient, mlp with SwiGLU only: [rows, ffn]
   View attention;  // transient, attention: of SegmentActivations::attention_out
-  // stash, with FP8: as those of SegmentActivations, of `output` (first) and of qkv or up (last)
-  View scales;
+  // stash, with FP8: as those of SegmentActivations, of qkv or up (scale, last) and of `output` (first)
+  View scale;
   View first_operand, last_operand;
-  // stash, with FP8: their sums over rows, what this micro-batch adds to the gradients of the biases behind them; [hidden], and
-  // [qkv_dim] or [up_dim], where there are such biases
+  // stash, with FP8: their sums over rows, what this micro-batch adds to the gradients of the biases behind them; [hidden]
+  // without sequence parallelism, and [qkv_dim] or [up_dim], where there are such biases
   View first_sums, last_sums;
 };
-// Of segment `segment`: the head has no output, the embedding nothing else.
-std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment);
+// Of segment `segment`: the head has no output, the embedding nothing else. `received`: the gradient of its output comes from
+// another stage.
+std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment, bool received = false);
 SegmentGradients bind_gradients(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory);
+SegmentGradients overlay(SegmentGradients below, const SegmentGradients& above);
 
 // Named views of everything set, in execution order: for finding the first tensor that is not finite.
 struct NamedView {

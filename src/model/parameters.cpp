@@ -30,6 +30,12 @@ class ParameterList {
     p.replica = split_.rank > 0;
     return p;
   }
+  // The same, of which each rank sees the gradients of its own rows of the residual stream.
+  Parameter& of_own_rows(std::string name, Shape shape, int segment) {
+    Parameter& p = whole(std::move(name), shape, segment);
+    if (split_.sequence_parallel) p.partial = p.partial.with(Axis::tensor);
+    return p;
+  }
 
   // Split by rows (column-parallel: by output): the tensor is a stack of parts of `part_rows` rows each, and every rank
   // has its share of each part: its query, key and value heads, or its gate and up columns.
@@ -132,7 +138,7 @@ void add_attention(ParameterList& list, const ModelShape& s, int segment) {
     list.head_gain(prefix + "attention.key_norm.weight", segment);
   }
   ParameterList::product(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
-  if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, segment);
+  if (s.bias) list.of_own_rows(prefix + "attention.output.bias", {s.hidden}, segment);
 }
 
 void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
@@ -142,7 +148,7 @@ void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
   ParameterList::product(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
   if (s.bias) list.split_bias(prefix + "mlp.up.bias", up, segment);
   ParameterList::product(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
-  if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, segment);
+  if (s.bias) list.of_own_rows(prefix + "mlp.down.bias", {s.hidden}, segment);
 }
 
 }  // namespace

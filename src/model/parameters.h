@@ -39,9 +39,9 @@ struct Parameter {
   bool product = false;  // a matrix of attention or MLP: an operand of products, which precision.matmul is about
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
   // Axes along which ranks hold the same elements and each sees a part of what makes their gradient: the sum over them
-  // completes it. Of all parameters the data axis; of norms under sequence parallelism the tensor axis, as each rank sees its
-  // own rows; of the gains of query and key heads the tensor axis always, as each rank sees its own heads; of a tied table that
-  // is embedding here and head there the pipeline axis.
+  // completes it. Of all parameters the data axis; of norms and of the biases of products back into the residual stream the
+  // tensor axis under sequence parallelism, as each rank sees its own rows; of the gains of query and key heads the tensor axis
+  // always, as each rank sees its own heads; of a tied table that is embedding here and head there the pipeline axis.
   AxisSet partial = {Axis::data};
 };
 

@@ -21,7 +21,8 @@ struct Sizes {
         sequence(s.micro_batch.sequence),
         hidden(static_cast<double>(s.shape.hidden)),
         bytes(static_cast<double>(size_of(s.compute))),
-        fp8(s.fp8) {}
+        fp8(s.fp8),
+        gathers_operands(model::gathers_operands(s, SegmentKind::mlp)) {}
 
   ModelShape shape;  // this rank's
   int tensor;
@@ -30,6 +31,7 @@ struct Sizes {
   std::int64_t sequence;
   double hidden, bytes;
   bool fp8;
+  bool gathers_operands;  // of first products
 
   double product(double in, double out) const { return 2 * rows * in * out; }
   // Each of the three tensors of a product once; of a weight's gradient, which is added to in fp32, more.
@@ -46,6 +48,12 @@ struct Sizes {
     if (fp8) work += {.memory_bytes = traffic(rows, columns, 1), .kernels = 1};
     return work;
   }
+  // Of a first product, whose scale is known: rounded, unless it was gathered so.
+  PassWork first_operand(int forms) const { return gathers_operands ? PassWork{} : scaled_operand(hidden, forms); }
+  // And then turned in the weight part.
+  PassWork turned_operand() const {
+    return gathers_operands ? PassWork{.memory_bytes = 2 * rows * hidden, .kernels = 1} : PassWork{};
+  }
   // Reads and writes of `tensors` tensors of `columns` columns.
   double traffic(double of_rows, double columns, double tensors) const { return of_rows * columns * tensors * bytes; }
 };
@@ -61,6 +69,9 @@ SegmentWork embedding_work(const Sizes& s) {
 void add_norm(SegmentWork& work, const Sizes& s) {
   work.norm_forward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 2), .kernels = 1};
   work.norm_backward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 5), .kernels = 2};
+  if (!s.gathers_operands) return;
+  for (PassWork* pass : {&work.norm_forward, &work.norm_backward})
+    *pass += {.memory_bytes = s.traffic(s.own_rows, s.hidden, 1) + s.own_rows * s.hidden, .kernels = 1};
 }
 
 SegmentWork head_work(const Sizes& s) {
@@ -90,12 +101,14 @@ SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, O
   for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
     *pass = {.matrix_flops = products, .fp8_flops = s.fp8 ? products : 0, .matrix_bytes = bytes, .matrix_products = 2};
   work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, in) + s.gradient_bytes(out, s.hidden);
-  // Sums of the biases' gradients; with FP8 operands they are found while these are rounded.
-  for (const auto& [is_there, columns] : {std::pair(s.shape.bias, s.hidden), std::pair(has_in_bias, in)}) {
-    if (!is_there) continue;
-    work.backward_weight += {.memory_bytes = s.fp8 ? 0 : s.traffic(s.rows, columns, 1), .kernels = 1};
-    work.backward_input.kernels += s.fp8 ? 1 : 0;
-  }
+  // Sums of the biases' gradients, of the last product's those of own rows; with FP8 operands they are found while these are
+  // rounded, unless others round some of the rows.
+  const auto add_sums = [&](bool rounded, double rows, double columns) {
+    work.backward_weight += {.memory_bytes = rounded ? 0 : s.traffic(rows, columns, 1), .kernels = 1};
+    work.backward_input.kernels += rounded ? 1 : 0;
+  };
+  if (s.shape.bias) add_sums(s.fp8 && !s.sequence_parallel, s.own_rows, s.hidden);
+  if (has_in_bias) add_sums(s.fp8, s.rows, in);
   const auto last = [&](double from, double to, int of_operand) {
     PassWork part = s.scaled_operand(from, of_operand);
     part += PassWork{.matrix_flops = s.product(from, to),
@@ -106,9 +119,10 @@ SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, O
   };
   work.forward_last = last(out, s.hidden, forms.last);
   work.input_last = last(in, s.hidden, 2);
-  work.forward += s.operand(s.hidden, forms.first);
+  work.forward += s.first_operand(forms.first);
   work.forward += scaled ? s.scaled_operand(out, forms.last) : s.operand(out, forms.last);
-  work.backward_input += s.operand(s.hidden, 2);
+  work.backward_input += s.first_operand(2);
+  for (int operand = 0; operand < 2; ++operand) work.backward_weight += s.turned_operand();
   work.backward_input += scaled ? s.scaled_operand(in, 2) : s.operand(in, 2);
   work.residual = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 3), .kernels = 1};
   add_norm(work, s);
@@ -130,7 +144,7 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
       again.memory_bytes -= before.memory_bytes - needed.memory_bytes;
       again.kernels -= before.kernels - needed.kernels;
     };
-    quantize_again(s.operand(s.hidden, 1), s.scaled_operand(s.hidden, 2));
+    quantize_again(s.first_operand(1), s.first_operand(2));
     quantize_again(scaled ? s.scaled_operand(last, 1) : s.operand(last, 1), s.scaled_operand(last, 1));
     again.matrix_bytes -= s.product_bytes(last, s.hidden);
     --again.matrix_products;
@@ -155,7 +169,7 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   work.backward_input.attention_scores = backward_scores * work.forward.attention_scores;
   work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 2 : 0) + s.traffic(s.rows, attention, 2);
   work.backward_input.kernels += 2 + (rope ? 1 : 0);
-  PassWork cheap = s.scaled_operand(s.hidden, 1);
+  PassWork cheap = s.first_operand(1);
   if (norms) {
     const PassWork norm{.memory_bytes = s.traffic(s.rows, qkv, 2), .kernels = 1};
     cheap += {.memory_bytes = s.traffic(s.rows, qkv, rope ? 4 : 2), .kernels = rope ? 2 : 1};
@@ -180,7 +194,7 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   work.backward_input.kernels += own_pass ? 1 : 0;
   // SwiGLU's backward, which reads what it needs for that anyway, writes its product again.
   PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : (s.fp8 ? 0 : up + ffn), 1), .kernels = own_pass ? 0 : 1};
-  cheap += s.scaled_operand(s.hidden, 1);
+  cheap += s.first_operand(1);
   cheap += s.scaled_operand(ffn, 1);
   add_recompute(work, s, recompute, ffn, true, cheap);
   if (recompute == Recompute::full && own_pass) {

@@ -9,6 +9,7 @@
 #include "ops/norm.h"
 #include "ops/qk_norm.h"
 #include "ops/rope.h"
+#include "ops/row_sums.h"
 
 namespace plait::model {
 namespace {
@@ -19,19 +20,24 @@ View output_bias(const SegmentParameters& w, SegmentKind kind) {
   return kind == SegmentKind::mlp ? w.down_bias : View();
 }
 
-// The operand of the first and of the last product of a pass, as SegmentActivations or SegmentGradients have it: the scale, and
-// the transposed form where it is kept. Empty without FP8.
-ops::Quantized operand(const View& scales, int product, const View& transposed) {
-  if (!scales) return {};
-  return {.values = {}, .transposed = transposed, .scale = scales.rows(product, 1).reshaped({ops::scale_floats})};
+// The operand of the first and of the last product of a pass: the scale, the transposed form where it is kept, and the values
+// where they are gathered. Empty without FP8.
+ops::Quantized operand(const View& scale, const View& transposed, const View& values = {}) {
+  if (!scale) return {};
+  return {.values = values, .transposed = transposed, .scale = scale};
 }
-template <typename Tensors>
-ops::Quantized first(const Tensors& of) {
-  return operand(of.scales, 0, of.first_operand);
+ops::Quantized first(const NormActivations& norm, const SegmentActivations& a) {
+  return operand(norm.scale, a.first_operand, norm.values);
 }
+ops::Quantized first(const SegmentGradients& g) { return operand(g.output_scale, g.first_operand, g.output_values); }
 template <typename Tensors>
 ops::Quantized last(const Tensors& of) {
-  return operand(of.scales, 1, of.last_operand);
+  return operand(of.scale, of.last_operand);
+}
+
+// Of a tensor that is there as an operand only, for operations that want its type and its shape.
+View in_name_only(const View& tensor, const ops::Quantized& operand) {
+  return operand.values ? View(operand.values.data, tensor.dtype, operand.values.shape) : tensor;
 }
 
 }  // namespace
@@ -62,13 +68,16 @@ ops::NormForward Transformer::norm_args(const Norm& args) const {
           .y = args.norm.out,
           .mean = args.norm.mean,
           .rstd = args.norm.rstd,
-          .epsilon = local_.norm_epsilon};
+          .epsilon = local_.norm_epsilon,
+          .scale = args.norm.scale};
 }
 
-void Transformer::norm_forward(StreamRef stream, const Norm& args) const { ops::norm_forward(stream, norm_args(args)); }
+void Transformer::norm_forward(StreamRef stream, ops::OpContext& context, const Norm& args) const {
+  ops::norm_forward(stream, context, norm_args(args));
+}
 
-void Transformer::add_and_norm(StreamRef stream, const std::vector<View>& sum, const Residual& residual,
-                               const Norm& norm) const {
+void Transformer::add_and_norm(StreamRef stream, ops::OpContext& context, const std::vector<View>& sum,
+                               const Residual& residual, const Norm& norm) const {
   ops::NormForward args = norm_args(norm);
   args.x = sum;
   if (residual.residual) args.x.push_back(residual.residual);
@@ -76,7 +85,7 @@ void Transformer::add_and_norm(StreamRef stream, const std::vector<View>& sum, c
   // Of an embedding there may be nothing to add, and the sum is where it belongs.
   const bool is_there = args.x.size() == 1 && !args.bias && sum.front().data == residual.out.data;
   if (!is_there) args.residual = residual.out;
-  ops::norm_forward(stream, args);
+  ops::norm_forward(stream, context, args);
 }
 
 void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const NormBackward& args) const {
@@ -92,11 +101,13 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .dgamma = args.weight_gradients->norm_weight,
                       .dbeta = args.weight_gradients->norm_bias,
                       .accumulate = args.accumulate,
-                      .workspace = args.workspace});
+                      .workspace = args.workspace,
+                      .scale = args.input_scale});
 }
 
 ops::Quantized Transformer::quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums,
                                      ops::OperandOf of) const {
+  if (operand.values) return operand;
   require(operand_bytes(x.shape) <= operand_workspace_.bytes(), "Transformer: the operand workspace is too small");
   operand.values = View(operand_workspace_.data, DType::e4m3, x.shape);
   ops::quantize(stream, context, x, operand, {.out = sums}, of);
@@ -107,6 +118,7 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
                           const ops::Quantized& w8, ops::OperandOf of) const {
   if (sizes_.fp8) {
     args.x8 = quantize(stream, context, args.x, x, {}, of);
+    args.x = in_name_only(args.x, x);
     args.w8 = w8;
   }
   ops::linear_forward(stream, context, args);
@@ -116,6 +128,7 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
                           View sums, const ops::Quantized& w8) const {
   if (sizes_.fp8) {
     args.dy8 = quantize(stream, context, args.dy, dy, sums);
+    args.dy = in_name_only(args.dy, dy);
     args.w8 = w8;
   }
   ops::linear_backward_input(stream, context, args);
@@ -123,8 +136,10 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
 
 void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy,
                           View sums, const ops::Quantized& x) const {
-  args.dy8 = dy;
-  args.x8 = x;
+  args.dy8 = turned(stream, context, dy);
+  args.x8 = turned(stream, context, x);
+  args.dy = in_name_only(args.dy, dy);
+  args.x = in_name_only(args.x, x);
   if (sums) {
     const auto collect = args.accumulate ? ops::add : ops::convert;
     collect(stream, sums, args.dbias);
@@ -135,7 +150,15 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
 
 void Transformer::keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand,
                                ops::OperandOf of) const {
-  if (sizes_.fp8) ops::quantize(stream, context, x, operand, {}, of);
+  if (sizes_.fp8 && !operand.values) ops::quantize(stream, context, x, operand, {}, of);
+}
+
+ops::Quantized Transformer::turned(StreamRef stream, ops::OpContext& context, ops::Quantized operand) const {
+  if (!operand.values) return operand;
+  const Shape& shape = operand.values.shape;
+  operand.transposed = View(operand_workspace_.data, DType::e4m3, {shape[1], shape[0]});
+  ops::transpose(stream, context, operand.values, operand.transposed);
+  return operand;
 }
 
 void Transformer::find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const {
@@ -156,39 +179,39 @@ void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& s
 }
 
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                                    const ops::Quantized& qkv8, View norm_out, const ops::Quantized& operand, View starts,
+                                    const ops::Quantized& qkv8, const NormActivations& norm, View starts,
                                     SegmentActivations& a) const {
   const ops::AttentionShape shape = attention_shape(sizes_, segment);
-  const ops::LinearForward qkv{.x = norm_out,
+  const ops::LinearForward qkv{.x = norm.out,
                                .w = w.qkv_weight,
                                .bias = w.qkv_bias,
                                .residual = {},
                                .y = local_.qk_norm ? a.projected_qkv : a.qkv,
                                .pre_activation = {}};
-  product(stream, context, qkv, operand, qkv8);
+  product(stream, context, qkv, first(norm, a), qkv8);
   attention_input(stream, shape, w, starts, a);
   ops::attention_forward(stream, context,
                          {.shape = shape, .qkv = a.qkv, .starts = starts, .out = a.attention_out, .lse = a.lse});
 }
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
-                             View norm_out, const ops::Quantized& operand, SegmentActivations& a) const {
+                             const NormActivations& norm, SegmentActivations& a) const {
   const bool fused = fuses_gelu();
-  const ops::LinearForward up{.x = norm_out,
+  const ops::LinearForward up{.x = norm.out,
                               .w = w.up_weight,
                               .bias = w.up_bias,
                               .residual = {},
                               .y = fused ? a.act : a.up,
                               .pre_activation = fused ? a.up : View(),
                               .epilogue = fused ? ops::Epilogue::gelu : ops::Epilogue::none};
-  product(stream, context, up, operand, up8);
+  product(stream, context, up, first(norm, a), up8);
 }
 
 void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forward& args) const {
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
   const SegmentKind kind = local_.kind(args.segment);
-  const ops::Quantized first_operand = first(a), last_operand = last(a);
+  const ops::Quantized last_operand = last(a);
   const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8, ops::OperandOf of) {
     const ops::LinearForward back{.x = x,
                                   .w = weight,
@@ -210,9 +233,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
       return;
     case SegmentKind::attention:
       if (args.part != PassPart::last) {
-        find_scale(stream, context, args.norm_out, first_operand);
-        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first_operand, args.batch.starts,
-                          a);
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm, args.batch.starts, a);
         find_scale(stream, context, a.attention_out, last_operand);
       }
       if (args.part != PassPart::first)
@@ -220,8 +241,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
       return;
     case SegmentKind::mlp:
       if (args.part != PassPart::last) {
-        find_scale(stream, context, args.norm_out, first_operand);
-        forward_up(stream, context, w, args.quantized.up, args.norm_out, first_operand, a);
+        forward_up(stream, context, w, args.quantized.up, args.norm, a);
         if (local_.mlp == Mlp::swiglu) ops::swiglu_forward(stream, context, a.up, a.act, last_operand.scale);
         if (rounds_gelu()) ops::find_scale(stream, context, a.up, last_operand.scale, ops::OperandOf::gelu);
       }
@@ -230,7 +250,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
     case SegmentKind::head:
       ops::linear_forward(
           stream, context,
-          {.x = args.norm_out, .w = w.head_weight, .bias = {}, .residual = {}, .y = a.logits, .pre_activation = {}});
+          {.x = args.norm.out, .w = w.head_weight, .bias = {}, .residual = {}, .y = a.logits, .pre_activation = {}});
       return;
   }
 }
@@ -276,7 +296,7 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
   switch (sizes_.recompute) {
     case Recompute::none: return;
     case Recompute::selective:
-      keep_operand(stream, context, args.norm_out, first(a));
+      keep_operand(stream, context, args.norm.out, first(args.norm, a));
       if (mlp && !swiglu) {
         if (!rounds_gelu()) ops::gelu_forward(stream, context, a.up, a.act);
         keep_operand(stream, context, last_input(a), last(a), last_operand_of());
@@ -286,10 +306,10 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
       return;
     case Recompute::full:
       if (mlp) {
-        forward_up(stream, context, w, args.quantized.up, args.norm_out, first(a), a);
+        forward_up(stream, context, w, args.quantized.up, args.norm, a);
         if (!swiglu) keep_operand(stream, context, last_input(a), last(a), last_operand_of());
       } else {
-        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first(a), args.batch.starts, a);
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm, args.batch.starts, a);
         keep_operand(stream, context, a.attention_out, last(a));
       }
       return;
@@ -304,7 +324,6 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput down{
         .dy = g.output, .w = w.down_weight, .pre_activation = fuses_gelu() ? a.up : View(), .dx = gelu ? g.up : g.act};
-    find_scale(stream, context, g.output, first(g));
     product(stream, context, down, first(g), g.first_sums, args.quantized.down);
     if (gelu) {
       if (rounds_gelu()) ops::gelu_backward(stream, context, a.up, g.up, g.up, last(g).scale);
@@ -352,7 +371,6 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
   const SegmentParameters& w = *args.weights;
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput output{.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention};
-    find_scale(stream, context, g.output, first(g));
     product(stream, context, output, first(g), g.first_sums, args.quantized.output);
     backward_scores(stream, context, args);
     find_scale(stream, context, g.qkv, last(g));
@@ -368,7 +386,10 @@ void Transformer::backward_input(StreamRef stream, ops::OpContext& context, cons
     case SegmentKind::embedding: return;
     case SegmentKind::attention:
     case SegmentKind::mlp:
-      if (args.part != PassPart::last) recompute(stream, context, args);
+      if (args.part != PassPart::last) {
+        recompute(stream, context, args);
+        if (!args.scale_found) find_scale(stream, context, args.gradients->output, first(*args.gradients));
+      }
       return kind == SegmentKind::mlp ? backward_mlp(stream, context, args) : backward_attention(stream, context, args);
     case SegmentKind::head:
       ops::linear_backward_input(
@@ -382,14 +403,21 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   const SegmentParameters& dw = *args.weight_gradients;
   const SegmentActivations& a = *args.activations;
   const SegmentGradients& g = *args.gradients;
-  // Of the last product of forward, whose output's gradient the first of backward read; and the other way round.
+  // Of the last product of forward, whose output's gradient the first of backward read; and the other way round. Under sequence
+  // parallelism each rank adds to that bias what its own rows do.
   const auto of_last = [&](View x, View w, View bias) {
+    const std::int64_t own = sizes_.own_rows();
+    if (bias && sizes_.split.sequence_parallel) {
+      const View rows = own == g.output.shape[0] ? g.output : g.output.rows(sizes_.split.rank * own, own);
+      ops::sum_rows(stream, context, rows, {.out = bias, .accumulate = args.accumulate});
+      bias = {};
+    }
     product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate}, first(g),
             g.first_sums, last(a));
   };
   const auto of_first = [&](View dy, View w, View bias) {
-    product(stream, context, {.dy = dy, .x = args.norm_out, .dw = w, .dbias = bias, .accumulate = args.accumulate}, last(g),
-            g.last_sums, first(a));
+    product(stream, context, {.dy = dy, .x = args.norm.out, .dw = w, .dbias = bias, .accumulate = args.accumulate}, last(g),
+            g.last_sums, first(args.norm, a));
   };
   switch (local_.kind(args.segment)) {
     case SegmentKind::embedding:
@@ -420,7 +448,7 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
     case SegmentKind::head:
       ops::linear_backward_weight(
           stream, context,
-          {.dy = a.logits, .x = args.norm_out, .dw = dw.head_weight, .dbias = {}, .accumulate = args.accumulate});
+          {.dy = a.logits, .x = args.norm.out, .dw = dw.head_weight, .dbias = {}, .accumulate = args.accumulate});
       return;
   }
 }

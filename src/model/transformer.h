@@ -50,26 +50,28 @@ class Transformer {
   };
   void add_residual(StreamRef stream, const Residual& args) const;
 
-  // `norm` here has this rank's rows of `out`, as has the rest.
+  // `norm` here has this rank's rows of `out`, as has the rest. Its scale is that of these rows.
   struct Norm {
     int segment = 0;
     const SegmentParameters* weights = nullptr;
     View input;  // of the segment
     NormActivations norm;
   };
-  void norm_forward(StreamRef stream, const Norm& args) const;
+  void norm_forward(StreamRef stream, ops::OpContext& context, const Norm& args) const;
   // Both in one pass, where the norm reads what is added: residual.out is norm.input. `sum` is given by its addends, one for
   // each rank or all of them added up, and residual.sum is not read.
-  void add_and_norm(StreamRef stream, const std::vector<View>& sum, const Residual& residual, const Norm& norm) const;
+  void add_and_norm(StreamRef stream, ops::OpContext& context, const std::vector<View>& sum, const Residual& residual,
+                    const Norm& norm) const;
 
   // input_gradient = residual_gradient + the gradient through the norm. That of its output is out_gradient, or its parts: one
-  // for each rank or all of them added up.
+  // for each rank or all of them added up. The scale is that of these rows.
   struct NormBackward {
     Norm forward;
     const SegmentParameters* weight_gradients = nullptr;
     std::vector<View> out_gradient;
     View residual_gradient;  // of the segment's output; none for the head
     View input_gradient;
+    View input_scale;         // SegmentGradients::output_scale of the segment before; or none
     View workspace;           // as ops::NormBackward
     bool accumulate = false;  // false in the first micro-batch of a step: overwrites the weight gradients
   };
@@ -77,7 +79,7 @@ class Transformer {
 
   // Within a segment, on whole rows: [rows, hidden].
 
-  // The embedding reads batch.tokens, the others norm_out. `output` receives the segment's output; or, if `is_partial`, this
+  // The embedding reads batch.tokens, the others the norm. `output` receives the segment's output; or, if `is_partial`, this
   // rank's part of the sum that add_residual() takes. The head writes its logits instead.
   struct Forward {
     int segment = 0;
@@ -85,8 +87,8 @@ class Transformer {
     const SegmentParameters* weights = nullptr;
     QuantizedParameters quantized = {};  // of the weights, with SegmentSizes::fp8
     Batch batch;
-    View norm_out;
-    View residual;  // the segment's input; not needed if is_partial
+    NormActivations norm;  // whole
+    View residual;         // the segment's input; not needed if is_partial
     View output;
     bool is_partial = false;
     SegmentActivations* activations = nullptr;
@@ -105,8 +107,9 @@ class Transformer {
   void loss_statistics(StreamRef stream, const Loss& args) const;
   void loss(StreamRef stream, const Loss& args) const;
 
-  // gradients->output holds the gradient of the segment's output (none for the head); the rest of gradients is written.
-  // norm_gradient receives the gradient of norm_out, or this rank's part of the sum that it is (none for the embedding).
+  // gradients->output holds the gradient of the segment's output (none for the head), with its scale, if that was found; the
+  // rest of gradients is written. norm_gradient receives the gradient of the norm's output, or this rank's part of the sum that
+  // it is (none for the embedding).
   struct Backward {
     int segment = 0;
     PassPart part = PassPart::whole;  // of backward_input
@@ -114,9 +117,10 @@ class Transformer {
     QuantizedParameters quantized = {};  // as above
     const SegmentParameters* weight_gradients = nullptr;
     Batch batch;
-    View norm_out;
+    NormActivations norm;
     SegmentActivations* activations = nullptr;
     SegmentGradients* gradients = nullptr;
+    bool scale_found = false;  // of gradients->output; else backward_input finds it
     View norm_gradient;
     bool accumulate = false;         // as above
     bool accumulate_tokens = false;  // the same for the embedding's table, which a tied head may have written first
@@ -129,7 +133,8 @@ class Transformer {
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
   // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Of the other operand the
   // scale is there already, and where it has a transposed form that is kept for backward_weight. Products of forward and
-  // backward_input quantize it, in both forms at once; those of backward_weight find it quantized.
+  // backward_input quantize it, in both forms at once; those of backward_weight find it quantized. Where it was gathered as
+  // it is (`values`) the former have nothing to do, and the latter turn it into the workspace.
   // `of`: what is rounded of args.x.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                const ops::Quantized& w8, ops::OperandOf of = ops::OperandOf::x) const;
@@ -141,19 +146,19 @@ class Transformer {
   // `values` into the workspace; `sums` as ops::RowSums
   ops::Quantized quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums,
                           ops::OperandOf of = ops::OperandOf::x) const;
-  // Nothing without FP8: the transposed form alone, and the scale.
+  // Nothing without FP8, nor where it is gathered: the transposed form alone.
   void keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand,
                     ops::OperandOf of = ops::OperandOf::x) const;
+  ops::Quantized turned(StreamRef stream, ops::OpContext& context, ops::Quantized operand) const;
   void find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
   // An attention segment up to its last product, and an MLP's first one, with GELU if it has that.
   void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                         const ops::Quantized& qkv8, View norm_out, const ops::Quantized& operand, View starts,
-                         SegmentActivations& a) const;
+                         const ops::Quantized& qkv8, const NormActivations& norm, View starts, SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
-                  View norm_out, const ops::Quantized& operand, SegmentActivations& a) const;
+                  const NormActivations& norm, SegmentActivations& a) const;
   // GELU belongs to the products around it. Of FP8 operands the one before takes longer with it; the one behind rounds what it
   // reads anyway, so GELU is made there, and backwards it is a pass of its own, which finds the scale of what it writes.
   bool fuses_gelu() const { return local_.mlp == Mlp::gelu && !sizes_.fp8; }

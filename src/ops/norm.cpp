@@ -2,6 +2,7 @@
 
 #include "ops/argument_check.h"
 #include "ops/implementations.h"
+#include "ops/quantize.h"
 
 namespace plait::ops {
 
@@ -12,10 +13,15 @@ void check_count(const ArgumentCheck& check, const char* name, const std::vector
              ("1 to " + std::to_string(most_norm_addends) + " tensors").c_str(), std::to_string(addends.size()));
 }
 
+void check_scale(const ArgumentCheck& check, const char* name, const View& written, const View& scale) {
+  check.optional_tensor("scale", scale, DType::f32, {scale_floats});
+  if (scale) check.fp8_operand(name, written);
+}
+
 }  // namespace
 
-void norm_forward(StreamRef stream, const NormForward& args) {
-  const ArgumentCheck check("norm_forward", stream);
+void norm_forward(StreamRef stream, OpContext& context, const NormForward& args) {
+  const ArgumentCheck check("norm_forward", stream, context);
   check_count(check, "x", args.x);
   check.compute_tensor("x", args.x.front(), 2);
   const DType dtype = args.x.front().dtype;
@@ -34,11 +40,12 @@ void norm_forward(StreamRef stream, const NormForward& args) {
     check.absent("beta", args.beta, "for RMSNorm");
     check.absent("mean", args.mean, "for RMSNorm");
   }
+  check_scale(check, "y", args.y, args.scale);
   check.that(args.epsilon >= 0, "epsilon", "not negative", std::to_string(args.epsilon));
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::norm_forward(stream, args);
+    if (check.on_cuda()) return cuda::norm_forward(stream, context, args);
   }
-  cpu::norm_forward(stream, args);
+  cpu::norm_forward(stream, context, args);
 }
 
 std::size_t norm_workspace_bytes(std::int64_t dim) {
@@ -68,6 +75,7 @@ void norm_backward(StreamRef stream, OpContext& context, const NormBackward& arg
     check.absent("mean", args.mean, "for RMSNorm");
     check.absent("dbeta", args.dbeta, "for RMSNorm");
   }
+  check_scale(check, "dx", args.dx, args.scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::norm_backward(stream, context, args);
   }

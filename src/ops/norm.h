@@ -24,14 +24,16 @@ inline constexpr int most_norm_addends = link_collectives::most_ranks + 1;
 //   x: 1 to most_norm_addends of them. residual: receives the sum, and may be one of x; needed where there is something to add.
 //   beta: LayerNorm only (empty for RMSNorm).
 //   mean[rows] (LayerNorm only) and rstd[rows]: written for the backward pass.
+//   scale: optional; receives find_scale() of y (ops/quantize.h), which is as that needs it then.
 struct NormForward {
   NormKind kind = NormKind::layer_norm;
   std::vector<View> x;
   View bias, gamma, beta;
   View residual, y, mean, rstd;
   float epsilon = 1e-5f;
+  View scale = {};
 };
-void norm_forward(StreamRef stream, const NormForward& args);
+void norm_forward(StreamRef stream, OpContext& context, const NormForward& args);
 
 // dx[rows, dim] = dresidual[rows, dim] + gradient through the norm;  dgamma, dbeta (+)= their gradients.
 //   x: what was normalised (the residual if there was one). dresidual: optional gradient arriving past the norm (the residual
@@ -39,6 +41,7 @@ void norm_forward(StreamRef stream, const NormForward& args);
 //   dy: the gradient of y, or 1 to most_norm_addends parts of it, added in this order in float (double for f64) and rounded to
 //   T once. None may alias dx. accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
 //   workspace: scratch instead of the context's, for a stream that the context does not serve; norm_workspace_bytes(dim).
+//   scale: optional, as above; of dx.
 struct NormBackward {
   NormKind kind = NormKind::layer_norm;
   View x, gamma, mean, rstd;
@@ -47,6 +50,7 @@ struct NormBackward {
   View dx, dgamma, dbeta;
   bool accumulate = false;
   View workspace = {};
+  View scale = {};
 };
 std::size_t norm_workspace_bytes(std::int64_t dim);
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args);

@@ -277,7 +277,7 @@ class MemoryItems {
   void add(const BufferId& buffer, const model::TensorSpec& spec, std::string name, const char* kind,
            std::vector<Lifetime> lifetimes, bool recomputed = false) {
     tensors_.buffers.push_back({buffer, spec, recomputed, static_cast<int>(items_.size())});
-    const Allocation in = gathered_.contains(buffer) ? Allocation::symmetric : Allocation::arena;
+    const Allocation in = spec.gathered && gathered_.contains(buffer) ? Allocation::symmetric : Allocation::arena;
     items_.push_back({std::move(name), kind, spec.bytes(), std::move(lifetimes), in});
   }
 
@@ -317,9 +317,10 @@ class MemoryItems {
       const bool in_backward = spec.keep == model::Keep::scratch || spec.keep == model::Keep::backward;
       if (in_backward && has_backward_input) each_stash(c, segment, spec, spec.name, true);
     }
-    for (const model::TensorSpec& spec : model::gradient_specs(plan_.sizes, segment)) {
+    for (const model::TensorSpec& spec : model::gradient_specs(plan_.sizes, segment, received)) {
       const std::string name = gradient_name(spec.name);
-      if (spec.role == model::TensorRole::output) {
+      const bool output = spec.role == model::TensorRole::output, beside = spec.role == model::TensorRole::beside_output;
+      if (output || (beside && !received)) {
         for (int stash = 0; !received && stash < c.stash_slots; ++stash) {
           const BufferId buffer{BufferKind::output_gradient, segment, stash};
           add(buffer, spec, name_of(segment, "stash", stash, name), "gradients of activations", table_.of(buffer));

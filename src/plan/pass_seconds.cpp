@@ -26,13 +26,9 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
   const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
   const auto moving = [&](const PassCost& cost) {
     double total = 0;
-    const auto add = [&](Collective collective, int times) {
-      if (several && times > 0)
-        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor, exchanges);
-    };
-    add(Collective::all_gather, cost.collectives.gathers);
-    add(Collective::reduce_scatter, cost.collectives.scatters);
-    add(Collective::all_reduce, cost.collectives.all_reduces);
+    for (const TensorCollective& c : cost.collectives) {
+      if (several) total += communication.seconds(c.kind, sizes.split.size, c.bytes, tensor, exchanges);
+    }
     return total;
   };
   const auto seconds = [&](InstructionKind kind, int segment, const parallel::Exchange& exchange = {}) {

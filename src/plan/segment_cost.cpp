@@ -26,19 +26,30 @@ double ratio(double a, double b) { return std::abs(std::log2(a / b)); }
 
 }  // namespace
 
-CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
-                                const parallel::Exchange& exchange) {
+std::vector<TensorCollective> collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind, int segment,
+                                             const parallel::Exchange& exchange) {
   const auto rows = static_cast<double>(sizes.micro_batch.rows());
   if (kind == parallel::InstructionKind::exchange_loss) {
     const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
-    return {.gathers = 1, .bytes = sizes.split.size * rows * static_cast<double>(statistics)};
+    return {{Collective::all_gather, sizes.split.size * rows * static_cast<double>(statistics)}};
   }
-  if (parallel::is_scale_exchange(kind)) return {.all_reduces = 1, .bytes = 2 * ops::scale_floats * sizeof(float)};
-  CollectiveCounts counts{.bytes =
-                              rows * static_cast<double>(sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute))};
-  if (exchange.gather) counts.gathers = 1;
-  if (exchange.sum) (sizes.split.sequence_parallel ? counts.scatters : counts.all_reduces) = 1;
-  return counts;
+  const TensorCollective scale{Collective::all_reduce, ops::scale_floats * sizeof(float)};
+  if (parallel::is_scale_exchange(kind)) return {scale};
+  const double elements = rows * static_cast<double>(sizes.shape.hidden),
+               bytes = elements * static_cast<double>(size_of(sizes.compute));
+  std::vector<TensorCollective> list;
+  if (exchange.sum)
+    list.push_back({sizes.split.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes});
+  if (!exchange.gather) return list;
+  // Of a gradient that is received, all is gathered as it is.
+  const bool backward = kind == parallel::InstructionKind::exchange_backward;
+  if (exchange.norm && model::gathers_operands(sizes, sizes.shape.kind(backward ? segment - 1 : segment))) {
+    list.push_back(scale);
+    list.push_back({Collective::all_gather, elements * static_cast<double>(size_of(DType::e4m3))});
+  } else {
+    list.push_back({Collective::all_gather, bytes});
+  }
+  return list;
 }
 
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
@@ -79,7 +90,7 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
     cost.alone_seconds = seconds_of(norm, machine_.profile, sizes_.compute);
   };
   if (parallel::is_exchange(kind) || parallel::is_scale_exchange(kind) || kind == InstructionKind::exchange_loss)
-    cost.collectives = collectives_of(sizes_, kind, exchange);
+    cost.collectives = collectives_of(sizes_, kind, segment, exchange);
   switch (kind) {
     case InstructionKind::forward:
       cost.seconds = of_part(&SegmentWork::forward, &SegmentWork::forward_last, &SegmentMeasurement::forward);

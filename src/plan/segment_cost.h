@@ -4,28 +4,30 @@
 // A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
 #pragma once
 
+#include <vector>
+
 #include "model/segment_work.h"
 #include "parallel/program.h"
+#include "plan/communication_cost.h"
 #include "plan/machine.h"
 
 namespace plait::plan {
 
-// Collectives of the tensor group.
-struct CollectiveCounts {
-  // Whole tensors that are gathered, and that are summed over ranks and split (under sequence parallelism) or summed for
-  // everyone (without).
-  int gathers = 0, scatters = 0, all_reduces = 0;
-  double bytes = 0;  // of each of these: the whole tensor
+// A collective of the tensor group.
+struct TensorCollective {
+  Collective kind = Collective::all_reduce;
+  double bytes = 0;  // of the whole tensor
+  friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
 };
 
-// `kind`: exchange_forward, exchange_recompute, exchange_backward, exchange_loss or an exchange of scales; `exchange`: the
-// parts of the first three.
-CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
-                                const parallel::Exchange& exchange);
+// In order. `kind`: exchange_forward, exchange_recompute, exchange_backward, exchange_loss or an exchange of scales;
+// `exchange`: the parts of the first three.
+std::vector<TensorCollective> collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind, int segment,
+                                             const parallel::Exchange& exchange);
 
 struct PassCost {
-  double seconds = 0;            // without collectives
-  CollectiveCounts collectives;  // of an exchange
+  double seconds = 0;                         // without collectives
+  std::vector<TensorCollective> collectives;  // of an exchange
   // An exchange was timed beside compute and with copies for the parts of peers: what it takes of the device is in the seconds
   // of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;

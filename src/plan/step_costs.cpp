@@ -73,7 +73,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
         item.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
         item.gathers_into_free = i.exchange.gathers_into_free();
         // An exchange that was timed beside compute has them in the seconds of both.
-        if (item.pass.collectives.bytes > 0 && !item.pass.beside_compute) item.kernels = item.pass.seconds;
+        if (!item.pass.collectives.empty() && !item.pass.beside_compute) item.kernels = item.pass.seconds;
       } else {
         item.work = work_of(plan, i);
         if (i.kind == InstructionKind::reduce_gradients && plan.goes_by_links(i.group))
@@ -157,22 +157,19 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
 }
 
 void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
-  const auto add = [&](const parallel::Group& group, Collective kind, double bytes, int times = 1) {
-    if (times == 0 || layout_.lowest_member(group, plan.rank, plan.ends()) != plan.rank) return;
+  const auto add = [&](const parallel::Group& group, Collective kind, double bytes) {
+    if (layout_.lowest_member(group, plan.rank, plan.ends()) != plan.rank) return;
     const auto ranks = static_cast<int>(plan.members(group).size());
     if (ranks < 2) return;
     RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
     const bool by_links = plan.goes_by_links(group);
-    traffic.bytes += times * (by_links ? push_bytes(kind, ranks, bytes) : ring_share(kind, ranks) * bytes);
-    traffic.rounds += times * (by_links ? push_rounds(kind, ranks, bytes) : ring_rounds(kind, ranks));
+    traffic.bytes += by_links ? push_bytes(kind, ranks, bytes) : ring_share(kind, ranks) * bytes;
+    traffic.rounds += by_links ? push_rounds(kind, ranks, bytes) : ring_rounds(kind, ranks);
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];
     const Instruction& i = plan.train.instructions[n];
-    const CollectiveCounts& within = item.pass.collectives;
-    add(i.group, Collective::all_gather, within.bytes, within.gathers);
-    add(i.group, Collective::reduce_scatter, within.bytes, within.scatters);
-    add(i.group, Collective::all_reduce, within.bytes, within.all_reduces);
+    for (const TensorCollective& within : item.pass.collectives) add(i.group, within.kind, within.bytes);
     if (i.kind == InstructionKind::gather_weights) {
       const double weight = static_cast<double>(size_of(plan.sizes.compute));
       add(i.group, Collective::all_gather, weight * static_cast<double>(plan.flat.buckets()[at(i.bucket)].range.count));
@@ -198,27 +195,24 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double kernels = item.kernels;
   double starts = 0, pushed_kernels = 0, beside_seconds = 0;
   const int ranks = layout_.size(Axis::tensor);
-  const auto add = [&](Collective kind, int times) {
-    if (times == 0 || ranks == 1) return;
+  for (const auto& [kind, bytes] : item.pass.collectives) {
+    if (ranks == 1) break;
     require(group_way != nullptr, "StepCosts::work: the tensor group's way");
-    const double bytes = item.pass.collectives.bytes, latency = group_way->latency_us;
+    const double latency = group_way->latency_us;
     const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
                                : communication_.collective(kind, ranks, bytes, latency);
     if (by_links_ && !(kind == Collective::all_gather && item.gathers_into_free)) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
-      pushed_kernels += times * pushed.seconds;
-      if (!measured) kernels += times * pushed.device;
+      pushed_kernels += pushed.seconds;
+      if (!measured) kernels += pushed.device;
     }
-    starts += times * one.seconds;
-    beside_seconds += times * one.seconds * one.slowed_by_compute;
-    work.bytes += times * one.bytes;
+    starts += one.seconds;
+    beside_seconds += one.seconds * one.slowed_by_compute;
+    work.bytes += one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
-    if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);
-  };
-  add(Collective::all_gather, item.pass.collectives.gathers);
-  add(Collective::reduce_scatter, item.pass.collectives.scatters);
-  add(Collective::all_reduce, item.pass.collectives.all_reduces);
-  if (item.pass.collectives.bytes > 0 && ranks > 1) {
+    if (one.most_gb_per_s > 0) moving += one.bytes / (one.most_gb_per_s * 1e9);
+  }
+  if (!item.pass.collectives.empty() && ranks > 1) {
     // Marks for the ledger at its beginning and its end, and a stream that waits for another's: each like a kernel. Where it
     // was measured, from the wait on, only the first is missing.
     const double kernel = machine_.profile.kernel_seconds;

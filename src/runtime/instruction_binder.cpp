@@ -66,8 +66,8 @@ Issue InstructionBinder::issue_of(const Program& program, const Instruction& i, 
     case gather_weights:
       return always([&group = groups_.of(i.group), s, own = buffers_.own_weights(i.bucket),
                      all = buffers_.bucket_weights(i.bucket)] { group.all_gather(s, own, all); });
-    case exchange_forward_scale: return share_scales(i, buffers_.forward_activations(i).scales, s);
-    case exchange_backward_scale: return share_scales(i, buffers_.gradients_of(program, i).scales, s);
+    case exchange_forward_scale: return share_scales(i, buffers_.forward_activations(i).scale, s);
+    case exchange_backward_scale: return share_scales(i, buffers_.gradients_of(program, i).scale, s);
     case exchange_weight_scales: return share_scales(i, buffers_.weight_scales(i.bucket), s);
     case scale_weights: return InstructionBinder::scale_weights(i, s);
     case quantize_weights: return InstructionBinder::quantize_weights(i, s);
@@ -126,7 +126,7 @@ Issue InstructionBinder::forward(const Program& program, const Instruction& i, S
                 .weights = weights(i.segment),
                 .quantized = quantized(i.segment),
                 .batch = batch(i),
-                .norm_out = buffers_.norm(i).out,
+                .norm = buffers_.norm(i),
                 .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
                 .output = program.several ? buffers_.product(i.lane) : call->activations.output,
                 .is_partial = program.several,
@@ -175,9 +175,11 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
                 .quantized = quantized(i.segment),
                 .weight_gradients = weight_gradients(i.segment),
                 .batch = batch(i),
-                .norm_out = buffers_.norm(i).out,
+                .norm = buffers_.norm(i),
                 .activations = &call->activations,
                 .gradients = &call->gradients,
+                .scale_found = has_output(program.kind(i.segment)) &&
+                               output_gradient_buffer(program, i, i.segment).kind == parallel::BufferKind::output_gradient,
                 .norm_gradient = buffers_.norm_gradient(i.lane),
                 .accumulate = i.accumulate,
                 .accumulate_tokens = i.accumulate_tokens};
@@ -192,8 +194,18 @@ std::function<void()> InstructionBinder::sum(View product, StreamRef s) const {
   return [&group, s, product, own = buffers_.own_rows(product)] { group.reduce_scatter(s, product, own); };
 }
 
-std::function<void()> InstructionBinder::gather(const Instruction& i, View whole, StreamRef s) const {
+std::function<void()> InstructionBinder::gather(const Instruction& i, View tensor, const ops::Quantized& operand,
+                                                StreamRef s) const {
   comm::Communicator& group = groups_.of(parallel::groups::tensor);
+  if (operand.values) {
+    const ops::Quantized own{.values = buffers_.own_rows(operand.values), .transposed = {}, .scale = operand.scale};
+    return [this, &group, s, own_rows = buffers_.own_rows(tensor), own, bring = gather(i, operand.values, {}, s)] {
+      group.all_reduce(s, own.scale, comm::Reduction::max);
+      ops::quantize(s, context_, own_rows, own);
+      bring();
+    };
+  }
+  const View& whole = tensor;
   const View own = buffers_.own_rows(whole);
   if (i.exchange.gathers_into_free()) return [&group, s, own, whole] { group.all_gather_into_free(s, own, whole); };
   return [&group, s, own, whole] { group.all_gather(s, own, whole); };
@@ -219,13 +231,13 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
   std::function<void()> compute = nothing;
   if (i.exchange.sum && i.exchange.norm && plan_.sizes.split.sequence_parallel) {
     compute = [this, &group = groups_.of(parallel::groups::tensor), s, product = buffers_.product(i.lane), residual, norm] {
-      transformer_.add_and_norm(s, group.reduce_scatter_addends(s, product, residual.sum), residual, norm);
+      transformer_.add_and_norm(s, context_, group.reduce_scatter_addends(s, product, residual.sum), residual, norm);
       group.release_addends(s);
     };
   } else if (i.exchange.sum && i.exchange.norm) {
     compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual, norm] {
       reduce();
-      transformer_.add_and_norm(s, {residual.sum}, residual, norm);
+      transformer_.add_and_norm(s, context_, {residual.sum}, residual, norm);
     };
   } else if (i.exchange.sum) {
     compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual] {
@@ -233,9 +245,11 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
       transformer_.add_residual(s, residual);
     };
   } else if (i.exchange.norm) {
-    compute = [this, s, norm] { transformer_.norm_forward(s, norm); };
+    compute = [this, s, norm] { transformer_.norm_forward(s, context_, norm); };
   }
-  const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.norm(i).out, s) : nothing;
+  const model::NormActivations all = buffers_.norm(i);
+  const ops::Quantized operand{.values = all.values, .transposed = {}, .scale = all.scale};
+  const std::function<void()> bring = i.exchange.gather ? gather(i, all.out, operand, s) : nothing;
   return always([compute, bring] {
     compute();
     bring();
@@ -243,9 +257,9 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
 }
 
 Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
-  if (!i.exchange.norm) return always(gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
+  if (!i.exchange.norm) return always(gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), {}, s));
   const View product = buffers_.norm_gradient(i.lane);
-  const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
+  const model::SegmentGradients before = buffers_.output_gradient(input_gradient_buffer(program, i));
   const model::Transformer::NormBackward args{
       .forward = {.segment = i.segment,
                   .weights = weights(i.segment),
@@ -255,10 +269,12 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
       .out_gradient = {i.exchange.sum ? buffers_.own_rows(product) : product},
       .residual_gradient =
           has_output(program.kind(i.segment)) ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
-      .input_gradient = buffers_.own_rows(input_gradient),
+      .input_gradient = buffers_.own_rows(before.output),
+      .input_scale = before.output_scale,
       .workspace = buffers_.exchange_workspace,
       .accumulate = i.accumulate};
-  const std::function<void()> bring = i.exchange.gather ? gather(i, buffers_.whole(input_gradient), s) : nothing;
+  const ops::Quantized operand{.values = before.output_values, .transposed = {}, .scale = before.output_scale};
+  const std::function<void()> bring = i.exchange.gather ? gather(i, before.output, operand, s) : nothing;
   if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
     return always([this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
       model::Transformer::NormBackward in_parts = args;

@@ -54,7 +54,9 @@ class InstructionBinder {
   Issue backward(const Program& program, const Instruction& i, StreamRef s) const;
   // Over the tensor group: this rank's rows of `product` become those of the sum.
   std::function<void()> sum(View product, StreamRef s) const;
-  std::function<void()> gather(const Instruction& i, View whole, StreamRef s) const;
+  // Over the tensor group: the other ranks' rows of `tensor`; or, where `operand` has values, these rounded to them with one
+  // scale.
+  std::function<void()> gather(const Instruction& i, View tensor, const ops::Quantized& operand, StreamRef s) const;
   Issue exchange_forward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue exchange_backward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue reduce_gradients(const Instruction& i, StreamRef s) const;

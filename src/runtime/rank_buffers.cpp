@@ -150,12 +150,12 @@ void RankBuffers::bind_buffers() {
         if (recomputed) {
           recomputed_[place] = model::bind_activations(tensors.specs, tensors.memory);
         } else {
-          const View output = stashes_[place].output;
-          stashes_[place] = model::bind_gradients(tensors.specs, tensors.memory);
-          stashes_[place].output = output;
+          stashes_[place] = model::overlay(stashes_[place], model::bind_gradients(tensors.specs, tensors.memory));
         }
         break;
-      case parallel::BufferKind::output_gradient: stashes_[place].output = only(); break;
+      case parallel::BufferKind::output_gradient:
+        stashes_[place] = model::overlay(stashes_[place], model::bind_gradients(tensors.specs, tensors.memory));
+        break;
       case parallel::BufferKind::sent_gradient: messages_[buffer] = only(); break;
       default: throw InternalError("RankBuffers: the arena has no " + to_string(buffer));
     }
@@ -175,6 +175,13 @@ model::SegmentActivations RankBuffers::forward_activations(const parallel::Instr
 
 model::SegmentActivations RankBuffers::backward_activations(const parallel::Instruction& i) const {
   return model::overlay(activations_.at({i.segment, i.slot}), of(recomputed_, i.segment, i.stash));
+}
+
+model::SegmentGradients RankBuffers::output_gradient(const parallel::BufferId& buffer) const {
+  if (buffer.kind == parallel::BufferKind::output_gradient) return stashes_.at({buffer.index, buffer.slot});
+  model::SegmentGradients only;
+  only.output = messages_.at(buffer);
+  return only;
 }
 
 model::SegmentGradients RankBuffers::gradients_of(const parallel::Program& program, const parallel::Instruction& i) const {
@@ -200,10 +207,7 @@ View RankBuffers::own_rows(View whole) const {
   return rows == whole.shape[0] ? whole : whole.rows(plan_.sizes.split.rank * rows, rows);
 }
 
-View RankBuffers::whole(const parallel::BufferId& buffer) const {
-  if (buffer.kind == parallel::BufferKind::output_gradient) return stashes_.at({buffer.index, buffer.slot}).output;
-  return messages_.at(buffer);
-}
+View RankBuffers::whole(const parallel::BufferId& buffer) const { return output_gradient(buffer).output; }
 
 View RankBuffers::own_rows(const parallel::BufferId& buffer) const {
   if (buffer.kind == parallel::BufferKind::output) return activations_.at({buffer.index, buffer.slot}).output;

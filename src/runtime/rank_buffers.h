@@ -37,6 +37,8 @@ class RankBuffers {
   model::SegmentActivations forward_activations(const parallel::Instruction& i) const;
   // Recomputed tensors are where backward keeps them until the weight part has used them.
   model::SegmentActivations backward_activations(const parallel::Instruction& i) const;
+  // The gradient of a segment's output, wherever it is, and what was found beside it.
+  model::SegmentGradients output_gradient(const parallel::BufferId& buffer) const;
   model::SegmentGradients gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
   // What the norm in front of it has written; empty where there is none. `own_norm`: this rank's rows of all of it.
   model::NormActivations norm(const parallel::Instruction& i) const;

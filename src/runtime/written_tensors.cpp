@@ -18,7 +18,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
                        const auto& name_of) {
     for (const model::NamedView& v : views) {
       const model::TensorSpec& spec = spec_of(specs, v.name);
-      if (spec.role == model::TensorRole::workspace) continue;
+      if (spec.role == model::TensorRole::workspace || spec.role == model::TensorRole::beside_output) continue;
       written.push_back({name_of(v.name), v.view, i.segment, spec.split});
     }
   };
@@ -49,7 +49,9 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
     case parallel::InstructionKind::backward_input: {
       if (i.part == model::PassPart::last) break;
       model::SegmentGradients gradients = buffers.gradients_of(program, i);
-      add(model::gradient_specs(plan.sizes, i.segment), model::named(gradients), parallel::gradient_name);
+      const bool received = has_output(program.kind(i.segment)) &&
+                            output_gradient_buffer(program, i, i.segment).kind == parallel::BufferKind::received_gradient;
+      add(model::gradient_specs(plan.sizes, i.segment, received), model::named(gradients), parallel::gradient_name);
       if (!partial) {
         written.push_back({parallel::gradient_name("norm_out"), buffers.norm_gradient(i.lane), i.segment});
       }

@@ -31,7 +31,7 @@ TEST(Activations, OfWhatFp8ProductsReadTheOperandsAreKept) {
     const SegmentSizes sizes{s, {0, 1, false}, {4, 32}, DType::bf16, Recompute::none, fp8};
     std::size_t bytes = 0;
     for (const std::vector<TensorSpec>& specs : {norm_specs(sizes, segment), activation_specs(sizes, segment)}) {
-      for (const TensorSpec& spec : specs) bytes += spec.keep == Keep::saved && spec.name != "scales" ? spec.bytes() : 0;
+      for (const TensorSpec& spec : specs) bytes += spec.keep == Keep::saved && spec.dtype != DType::f32 ? spec.bytes() : 0;
     }
     return bytes;
   };
@@ -39,6 +39,36 @@ TEST(Activations, OfWhatFp8ProductsReadTheOperandsAreKept) {
   EXPECT_EQ(saved(1, true), saved(1, false) - rows * 64 + rows * 8 * 16);
   EXPECT_EQ(saved(2, true), saved(2, false) - rows * 64 - rows * 128);
   EXPECT_EQ(saved(5, true), saved(5, false)) << "the head has no FP8 products";
+}
+
+// Ranks that split rows round and gather what first products read: the norm's output, and the gradient of the segment's output
+// unless that is received. The head and the embedding have no such products.
+TEST(Activations, OperandsOfFirstProductsAreGatheredInFp8) {
+  ModelShape s;
+  s.layers = 2, s.hidden = 64, s.heads = s.kv_heads = 8, s.head_dim = 8, s.ffn = 128, s.vocab = s.padded_vocab = 128;
+  const int head = s.head_segment();
+  const auto gathered = [&](bool fp8, bool sequence_parallel, int segment, bool received) {
+    const SegmentSizes sizes{s, {1, 2, sequence_parallel}, {4, 32}, DType::bf16, Recompute::none, fp8};
+    std::string names;
+    std::vector<TensorSpec> all = norm_specs(sizes, segment);
+    for (const TensorSpec& spec : gradient_specs(sizes, segment, received)) all.push_back(spec);
+    for (const TensorSpec& spec : all) {
+      if (spec.gathered) names += spec.name + " " + std::string(to_string(spec.dtype)) + spec.shape.to_string() + " ";
+      if (spec.shape != Shape{64, 64}) continue;  // own rows
+      EXPECT_EQ(spec.split, Split::residual) << spec.name;
+    }
+    return names;
+  };
+  const std::string norm = "norm_out bf16[128, 64] ", output = "output bf16[128, 64] ";
+  const std::string operands = "norm_values e4m3[128, 64] output_values e4m3[128, 64] ";
+  for (const int segment : {1, 2}) {
+    EXPECT_EQ(gathered(true, true, segment, false), operands);
+    EXPECT_EQ(gathered(true, true, segment, true), "norm_values e4m3[128, 64] " + output);
+    EXPECT_EQ(gathered(false, true, segment, false), norm + output);
+    EXPECT_EQ(gathered(true, false, segment, false), "");
+  }
+  EXPECT_EQ(gathered(true, true, 0, false), output);
+  EXPECT_EQ(gathered(true, true, head, false), norm);
 }
 
 }  // namespace

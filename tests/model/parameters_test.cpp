@@ -52,14 +52,15 @@ TEST(Parameters, MatricesOfOneColumnAreMatrices) {
 
 // A rank sees its own heads, so the sum over the tensor group completes the gradients of their gains, and one rank stands for
 // all.
-TEST(Parameters, GainsOfHeadsArePartOfASumOverTheTensorGroup) {
+TEST(Parameters, WhatIsOfOwnHeadsOrOwnRowsIsPartOfASumOverTheTensorGroup) {
   ModelShape s = gpt2_124m();
   s.qk_norm = true;
   for (const bool sequence_parallel : {false, true}) {
     int gains = 0;
     for (const Parameter& p : parameters(s, {1, 4, sequence_parallel}, {1})) {
       const bool gain = p.name == "blocks.0.attention.query_norm.weight" || p.name == "blocks.0.attention.key_norm.weight";
-      EXPECT_EQ(p.partial.contains(Axis::tensor), gain || (p.norm && sequence_parallel)) << p.name;
+      const bool of_rows = p.norm || p.name == "blocks.0.attention.output.bias";
+      EXPECT_EQ(p.partial.contains(Axis::tensor), gain || (of_rows && sequence_parallel)) << p.name;
       if (!gain) continue;
       ++gains;
       EXPECT_EQ(p.shape, Shape{64});

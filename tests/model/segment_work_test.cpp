@@ -80,14 +80,14 @@ TEST(SegmentWork, Fp8IsForProductsOfAttentionAndMlpAndRoundsTheirOperands) {
       if (!rounds) continue;
       const bool mlp = s.shape.kind(segment) == SegmentKind::mlp;
       const double rows = 4 * 32, in = mlp ? 2 * 192 : 3 * 64, out = mlp ? 192 : 64;
-      // Read for the scale, unless SwiGLU or its derivative finds that, read once more, and written in the forms that are of
-      // use.
+      // Read for the scale, unless a norm, SwiGLU or its derivative finds that, read once more, and written in the forms that
+      // are of use.
       const double forms = recompute == Recompute::none ? 2 : 1, scale = mlp ? 0 : 2;
       EXPECT_DOUBLE_EQ(fp8.forward.memory_bytes - plain.forward.memory_bytes,
-                       rows * (64 * (2 + 2 + forms) + out * (scale + 2 + forms)));
+                       rows * (64 * (2 + forms) + out * (scale + 2 + forms)));
       const double again = recompute == Recompute::none ? 0 : 64 * (2 + 2) + out * (2 + 1);
       EXPECT_DOUBLE_EQ(fp8.backward_input.memory_bytes - plain.backward_input.memory_bytes,
-                       rows * (64 * (2 + 2 + 2) + in * (scale + 2 + 2) + again));
+                       rows * (64 * (2 + 2) + in * (scale + 2 + 2) + again));
       // The gradients of biases are summed while they are rounded.
       EXPECT_DOUBLE_EQ(plain.backward_weight.memory_bytes - fp8.backward_weight.memory_bytes, rows * (64 + in) * 2);
       EXPECT_LT(fp8.forward_last.matrix_flops, fp8.forward.matrix_flops);

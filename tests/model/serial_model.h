@@ -86,12 +86,12 @@ class SerialModel {
     const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));
     for (int segment = 0; segment <= head; ++segment) {
       const auto at = static_cast<std::size_t>(segment);
-      if (segment > 0) transformer_->norm_forward(stream_, norm(segment));
+      if (segment > 0) transformer_->norm_forward(stream_, *context_, norm(segment));
       transformer_->forward(stream_, *context_,
                             {.segment = segment,
                              .weights = &weights_of(segment),
                              .batch = batch_,
-                             .norm_out = norms_[at].out,
+                             .norm = norms_[at],
                              .residual = segment == 0 || segment == head ? View() : input(segment),
                              .output = activations_[at].output,
                              .activations = &activations_[at]});
@@ -104,12 +104,12 @@ class SerialModel {
                                  .scale = scale});
     for (int segment = head; backward && segment >= 0; --segment) {
       const auto at = static_cast<std::size_t>(segment);
-      if (options_.recompute != Recompute::none && segment > 0) transformer_->norm_forward(stream_, norm(segment));
+      if (options_.recompute != Recompute::none && segment > 0) transformer_->norm_forward(stream_, *context_, norm(segment));
       const Transformer::Backward args{.segment = segment,
                                        .weights = &weights_of(segment),
                                        .weight_gradients = &block_gradients_[at],
                                        .batch = batch_,
-                                       .norm_out = norms_[at].out,
+                                       .norm = norms_[at],
                                        .activations = &activations_[at],
                                        .gradients = &gradients_of_blocks_[at],
                                        .norm_gradient = norm_gradient_,
@@ -123,6 +123,7 @@ class SerialModel {
                                      .out_gradient = {norm_gradient_},
                                      .residual_gradient = gradients_of_blocks_[at].output,
                                      .input_gradient = residual_[static_cast<std::size_t>(segment % 2)],
+                                     .input_scale = {},
                                      .workspace = {},
                                      .accumulate = accumulate});
       }

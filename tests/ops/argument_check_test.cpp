@@ -95,20 +95,24 @@ TEST_F(ArgumentCheckTest, LinearBackward) {
 
 TEST_F(ArgumentCheckTest, Norm) {
   NormForward forward;
-  expect_refused("norm_forward: argument 'x' must be 1 to 73 tensors, got 0", [&] { norm_forward(stream(), forward); });
+  expect_refused("norm_forward: argument 'x' must be 1 to 73 tensors, got 0",
+                 [&] { norm_forward(stream(), context(), forward); });
   forward.x = {f32({4, 6})};
   forward.gamma = f32({6});
   forward.y = f32({4, 6});
   forward.rstd = f32({4});
-  expect_refused("norm_forward: argument 'mean' must be f32 [4], got nothing", [&] { norm_forward(stream(), forward); });
+  expect_refused("norm_forward: argument 'mean' must be f32 [4], got nothing",
+                 [&] { norm_forward(stream(), context(), forward); });
   forward.mean = f32({4});
   forward.x.push_back(f32({4, 6}));
-  expect_refused("norm_forward: argument 'residual' must be given", [&] { norm_forward(stream(), forward); });
+  expect_refused("norm_forward: argument 'residual' must be given", [&] { norm_forward(stream(), context(), forward); });
   forward.x.back() = f32({4, 5});
-  expect_refused("norm_forward: argument 'x' must be f32 [4, 6], got f32 [4, 5]", [&] { norm_forward(stream(), forward); });
+  expect_refused("norm_forward: argument 'x' must be f32 [4, 6], got f32 [4, 5]",
+                 [&] { norm_forward(stream(), context(), forward); });
   forward.x.pop_back();
   forward.kind = NormKind::rms_norm;
-  expect_refused("norm_forward: argument 'mean' must be empty for RMSNorm", [&] { norm_forward(stream(), forward); });
+  expect_refused("norm_forward: argument 'mean' must be empty for RMSNorm",
+                 [&] { norm_forward(stream(), context(), forward); });
   NormBackward backward;
   backward.kind = NormKind::rms_norm;
   backward.x = f32({4, 6});

@@ -135,7 +135,7 @@ TEST_F(GpuContextTest, NormOfLongRows) {
                           .y = device.poisoned({rows, dim}, dtype),
                           .mean = device.poisoned({rows}, statistic),
                           .rstd = device.poisoned({rows}, statistic)};
-      norm_forward(device.stream(), forward);
+      norm_forward(device.stream(), device.context(), forward);
       NormBackward backward{.x = forward.x.front(),
                             .gamma = forward.gamma,
                             .mean = forward.mean,

@@ -1,5 +1,7 @@
 #include "ops/norm.h"
 
+#include "ops/quantize.h"
+
 #include "ops/op_test.h"
 
 namespace plait::ops {
@@ -44,9 +46,16 @@ struct NormRun {
   Tensors forward, backward;
 };
 
-// Forward, then backward from what it stored. With dresidual, dx is written over it, as the model does.
-NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
+// Forward, then backward from what it stored. With dresidual, dx is written over it, as the model does. `scaled`: the scales of
+// what both write, beside what find_scale() says.
+NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in, bool scaled = false) {
   OpDevice device(p.device);
+  const auto wanted = [&] { return scaled ? device.poisoned({scale_floats}, DType::f32) : View(); };
+  const auto found = [&](View x) {
+    const View scale = wanted();
+    find_scale(device.stream(), device.context(), x, scale);
+    return device.get(scale);
+  };
   const DType dtype = p.compute, statistics = dtype == DType::f64 ? DType::f64 : DType::f32;
   const bool layer_norm = s.kind == NormKind::layer_norm;
   NormForward forward;
@@ -60,7 +69,8 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   forward.y = device.poisoned({s.rows, s.dim}, dtype);
   if (layer_norm) forward.mean = device.poisoned({s.rows}, statistics);
   forward.rstd = device.poisoned({s.rows}, statistics);
-  norm_forward(device.stream(), forward);
+  forward.scale = wanted();
+  norm_forward(device.stream(), device.context(), forward);
 
   NormBackward backward;
   backward.kind = s.kind;
@@ -75,6 +85,7 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   if (s.beta)
     backward.dbeta = s.accumulate ? device.put(in.at("present_dbeta"), p.gradient) : device.poisoned({s.dim}, p.gradient);
   backward.accumulate = s.accumulate;
+  backward.scale = wanted();
   norm_backward(device.stream(), device.context(), backward);
 
   NormRun run;
@@ -83,6 +94,10 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   if (s.more > 0) run.forward["residual"] = device.get(forward.residual);
   run.backward = {{"dx", device.get(backward.dx)}, {"dgamma", device.get(backward.dgamma)}};
   if (s.beta) run.backward["dbeta"] = device.get(backward.dbeta);
+  if (scaled) {
+    run.forward["scale"] = device.get(forward.scale), run.forward["expected scale"] = found(forward.y);
+    run.backward["scale"] = device.get(backward.scale), run.backward["expected scale"] = found(backward.dx);
+  }
   return run;
 }
 
@@ -152,6 +167,50 @@ INSTANTIATE_TEST_SUITE_P(Gpu, NormTest,
                                                              {rms, 8, 8192}})),
                          case_name);
 
+class NormScaleTest : public OpTest<NormShape> {};
+
+TEST_P(NormScaleTest, IsThatOfWhatIsWritten) {
+  Tensors in = rounded(norm_inputs(shape()), precision().compute);
+  const NormRun without = run_norm(precision(), shape(), in);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double value : {1.0, 700.0, infinity, std::nan("")}) {
+    SCOPED_TRACE(value);
+    // The largest of each is in the last row, of what is gained and of what comes past the norm.
+    in.at("gamma").values.back() *= value;
+    if (shape().dresidual) in.at("dresidual").values.back() *= value;
+    NormRun with = run_norm(precision(), shape(), in, true);
+    for (Tensors* got : {&with.forward, &with.backward}) {
+      const Tensor scale = got->at("scale"), expected = got->at("expected scale");
+      EXPECT_EQ(scale.values, expected.values);
+      EXPECT_EQ(scale.values.front() == infinity, !std::isfinite(value));
+      got->erase("scale"), got->erase("expected scale");
+    }
+    if (value != 1.0) continue;
+    expect_same_bits(with.forward, without.forward);
+    expect_same_bits(with.backward, without.backward);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, NormScaleTest,
+                         testing::ValuesIn(cases<NormShape>(host_precisions(), {{layer, 7, 16, true},
+                                                                                {layer, 70, 48, true, 1, true, true},
+                                                                                {rms, 5, 32, false, 3, true, false, 2}})),
+                         case_name);
+// Rows of one to sixteen packs a warp, longer ones, sums; fewer rows than blocks that run at once, and many times as many.
+INSTANTIATE_TEST_SUITE_P(Gpu, NormScaleTest,
+                         testing::ValuesIn(cases<NormShape>({gpu_precisions()[1]}, {{layer, 16, 32, true},
+                                                                                    {rms, 400, 256, false},
+                                                                                    {layer, 30001, 384, true, 0, true},
+                                                                                    {layer, 8192, 768, true, 0, true},
+                                                                                    {rms, 1008, 1600, false, 0, true},
+                                                                                    {layer, 4096, 2560, true, 0, true},
+                                                                                    {rms, 4096, 4096, false, 0, true},
+                                                                                    {layer, 512, 4112, true, 0, true},
+                                                                                    {layer, 512, 2560, true, 4, true, false, 4},
+                                                                                    {rms, 4999, 1536, false, 1, true, false, 2},
+                                                                                    {rms, 64, 16400, false, 0, true}})),
+                         case_name);
+
 TEST(NormGradientTest, MatchesCentralDifferences) {
   for (const NormShape s : {NormShape{layer, 5, 7, true, 1, true}, NormShape{layer, 4, 9, true},
                             NormShape{layer, 3, 6, false, 3}, NormShape{rms, 5, 8, false, 1, true}, NormShape{rms, 4, 7}}) {
@@ -209,7 +268,7 @@ TEST_P(NormAliasTest, ResidualMayBeAnAddend) {
     args.gamma = device.put(in.at("gamma"), precision().compute);
     args.y = device.poisoned({s.rows, s.dim}, precision().compute);
     args.rstd = device.poisoned({s.rows}, DType::f32);
-    norm_forward(device.stream(), args);
+    norm_forward(device.stream(), device.context(), args);
     expect_close({{"y", device.get(args.y)}, {"rstd", device.get(args.rstd)}, {"residual", device.get(args.residual)}},
                  expected, precision());
   }

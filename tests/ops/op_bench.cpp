@@ -251,7 +251,7 @@ void time_model(Bench& bench, const Model& m) {
       args.beta = bench.bf16({h});
       args.mean = bench.f32({rows});
     }
-    return [&bench, args] { norm_forward(bench.stream(), args); };
+    return [&bench, args] { norm_forward(bench.stream(), bench.context(), args); };
   });
   bench.time("norm backward + residual", 2 * m.layers + 1, 4 * activation_bytes, 0, [&] {
     NormBackward args{.kind = kind,

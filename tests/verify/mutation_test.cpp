@@ -91,6 +91,16 @@ RankParts dropped_in_every(int period, int index, int of_forward, CallKind kind)
       "tensor", [=](const Call& call, StreamRef) { return call.kind == kind && (call.index - of_forward) % period == index; });
 }
 
+// The scale of what is gathered, behind the sum and the norm that it is of.
+RankParts scale_of_gathered_dropped() {
+  return faulty_group("tensor", [](const Call& call, StreamRef) {
+    thread_local CallKind before = CallKind::all_gather;  // of this rank, which is a thread
+    const bool of_gathered = call.kind == CallKind::all_reduce && before == CallKind::reduce_scatter;
+    before = call.kind;
+    return of_gathered;
+  });
+}
+
 constexpr std::int64_t scalars = 3;  // of a step: Σ gradient², Σ loss, ignored targets
 
 // Averages gradients instead of adding them up.
@@ -322,6 +332,10 @@ std::vector<Mutation> mutations() {
        "tensor=4",
        all_of(Kind::exchange_forward_scale),
        {"exchange_forward micro-batch"}});
+  fp8({"scales of gathered operands are not shared",
+       "tensor=4",
+       scale_of_gathered_dropped(),
+       {"backward_input micro-batch 0 segment 8", "gradient of up"}});
   fp8({"scales of gradients are not shared", "tensor=4", all_of(Kind::exchange_backward_scale), {"micro-batch"}});
   fp8({"scales of weights are not shared", "tensor=4", all_of(Kind::exchange_weight_scales), {"step 2", "micro-batch"}});
   // Of this one the largest of a matrix and of a quarter of it have a power of two times 448 between them.

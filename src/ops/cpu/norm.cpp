@@ -93,17 +93,19 @@ void backward(const NormBackward& args) {
 
 }  // namespace
 
-void norm_forward(StreamRef stream, const NormForward& args) {
+void norm_forward(StreamRef stream, OpContext& context, const NormForward& args) {
   stream.enqueue_host(
       [args] { with_type(args.x.front().dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
+  if (args.scale) cpu::find_scale(stream, context, args.y, args.scale, OperandOf::x);
 }
 
-void norm_backward(StreamRef stream, OpContext&, const NormBackward& args) {
+void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
   stream.enqueue_host([args] {
     with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) {
       with_gradient_type<T>(args.dgamma.dtype, [&]<typename G>(std::type_identity<G>) { backward<T, G>(args); });
     });
   });
+  if (args.scale) cpu::find_scale(stream, context, args.dx, args.scale, OperandOf::x);
 }
 
 }  // namespace plait::ops::cpu

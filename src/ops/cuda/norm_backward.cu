@@ -6,6 +6,7 @@
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/cuda/scale.cuh"
 #include "ops/implementations.h"
 
 namespace plait::ops::cuda {
@@ -91,9 +92,9 @@ struct GradientInParts {
 
 // A thread owns Width columns for all rows of its block, so dgamma and dbeta stay in registers until the end; needs
 // dim <= blockDim.x * Width. Blocks stride over groups of rows, and copy the next group while they compute one.
-template <typename T, int Width, bool Centred, typename Gradient>
+template <typename T, int Width, bool Centred, typename Gradient, typename Scale>
 __global__ void __launch_bounds__(1024)
-    column_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
+    column_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim, Scale scale) {
   await_previous_kernel();
   let_next_kernel_begin();
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -136,6 +137,7 @@ __global__ void __launch_bounds__(1024)
   for (int ahead = 0; ahead < stages - 1; ++ahead) fetch(first_row + ahead * stride, ahead);
   fetch_statistics(first_row);
 
+  typename Scale::Largest largest;
   int stage = 0, buffer = 0;  // two exchange buffers, so that one barrier per group is enough
   for (std::int64_t first = first_row; first < rows; first += stride) {
     float mean[group_rows], rstd[group_rows];
@@ -191,7 +193,9 @@ __global__ void __launch_bounds__(1024)
           const float normalised = fmaf(to_float(x.values[i]), rstd[r], shift[r]);
           values[i] += rstd[r] * (to_float(dy.values[i]) * gamma[i] - mean_d - normalised * mean_dx);
         }
-        store<Width>(p.dx + (first + r) * dim + column, values);
+        const Pack<T, Width> dx = make_pack<T>(values);
+        largest.take(dx);
+        store_pack(p.dx + (first + r) * dim + column, dx);
       }
     }
     buffer ^= 1;
@@ -201,17 +205,19 @@ __global__ void __launch_bounds__(1024)
     store<Width>(p.dgamma + static_cast<std::int64_t>(blockIdx.x) * dim + column, dgamma);
     if (p.dbeta) store<Width>(p.dbeta + static_cast<std::int64_t>(blockIdx.x) * dim + column, dbeta);
   }
+  scale.finish(largest);
 }
 
 // Rows of any length: a block strides over rows and keeps its partial sums in the workspace, where only it writes.
-template <typename T, bool Centred, typename Gradient>
+template <typename T, bool Centred, typename Gradient, typename Scale>
 __global__ void __launch_bounds__(1024)
-    long_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim) {
+    long_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim, Scale scale) {
   await_previous_kernel();
   let_next_kernel_begin();
   __shared__ float shared[most_warps];
   float* dgamma = p.dgamma + static_cast<std::int64_t>(blockIdx.x) * dim;
   float* dbeta = p.dbeta ? p.dbeta + static_cast<std::int64_t>(blockIdx.x) * dim : nullptr;
+  typename Scale::Largest largest;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const bool is_first = row == blockIdx.x;
     const std::int64_t offset = row * dim;
@@ -229,13 +235,17 @@ __global__ void __launch_bounds__(1024)
     for (int i = static_cast<int>(threadIdx.x); i < dim; i += static_cast<int>(blockDim.x)) {
       const float normalised = (to_float(p.x[offset + i]) - mean) * rstd;
       const float through = rstd * (gradient.value(offset + i) * to_float(p.gamma[i]) - mean_d - normalised * mean_dx);
-      p.dx[offset + i] = from_float<T>((p.dresidual ? to_float(p.dresidual[offset + i]) : 0.0f) + through);
+      const Pack<T, 1> dx{from_float<T>((p.dresidual ? to_float(p.dresidual[offset + i]) : 0.0f) + through)};
+      largest.take(dx);
+      p.dx[offset + i] = dx.values[0];
     }
   }
+  scale.finish(largest);
 }
 
-template <typename T, bool Centred, typename Gradient>
-void launch_backward(StreamRef stream, OpContext& context, const NormBackward& args, const Gradient& gradient) {
+template <typename T, bool Centred, typename Gradient, typename Scale>
+void launch_backward(StreamRef stream, OpContext& context, const NormBackward& args, const Gradient& gradient,
+                     const Scale& scale) {
   const std::int64_t rows = args.x.shape[0];
   const int dim = static_cast<int>(args.x.shape[1]);
   const View workspace = args.workspace ? args.workspace : context.workspace();
@@ -258,21 +268,21 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     launch(stream, {grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes)}, kernel, pointers,
-           gradient, rows, dim);
+           gradient, rows, dim, scale);
     finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };
-  with_width<T>(vectorised, [&](auto w) {
+  with_width_of<T, Scale>(vectorised, [&](auto w) {
     constexpr int width = decltype(w)::value;
     const std::int64_t threads = round_up(ceil_div(dim, width), warp_lanes);
     if (threads <= 1024) {
       const std::int64_t shared_bytes = threads * stages * 3 * group_rows * static_cast<std::int64_t>(sizeof(T)) * width;
       constexpr std::int64_t exchange_bytes = sizeof(float4) * 2 * most_warps;
       if (shared_bytes + exchange_bytes <= most_shared_bytes(stream.device())) {
-        return launch_and_finish(column_norm_backward_kernel<T, width, Centred, Gradient>, threads, shared_bytes,
+        return launch_and_finish(column_norm_backward_kernel<T, width, Centred, Gradient, Scale>, threads, shared_bytes,
                                  ceil_div(rows, group_rows));
       }
     }
-    launch_and_finish(long_norm_backward_kernel<T, Centred, Gradient>, 1024, 0, rows);
+    launch_and_finish(long_norm_backward_kernel<T, Centred, Gradient, Scale>, 1024, 0, rows);
   });
 }
 
@@ -282,11 +292,13 @@ void norm_backward(StreamRef stream, OpContext& context, const NormBackward& arg
   with_type(args.x.dtype, [&](auto t) {
     using T = decltype(t);
     const auto run = [&](const auto& gradient) {
-      if (args.kind == NormKind::layer_norm) {
-        launch_backward<T, true>(stream, context, args, gradient);
-      } else {
-        launch_backward<T, false>(stream, context, args, gradient);
-      }
+      with_scale<T>(stream, context, args.scale, [&](const auto& scale) {
+        if (args.kind == NormKind::layer_norm) {
+          launch_backward<T, true>(stream, context, args, gradient, scale);
+        } else {
+          launch_backward<T, false>(stream, context, args, gradient, scale);
+        }
+      });
     };
     if (args.dy.size() == 1) return run(WholeGradient<T>{device_pointer<T>(args.dy.front())});
     GradientInParts<T> parts{};

@@ -4,6 +4,7 @@
 #include "ops/cuda/block_reduce.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/cuda/scale.cuh"
 #include "ops/implementations.h"
 
 namespace plait::ops::cuda {
@@ -25,15 +26,18 @@ struct Addends {
   T* sum;
 };
 
-template <typename T, int Width>
-__device__ void normalise(const Pack<T, Width>& pack, float mean, float rstd, const T* gamma, const T* beta, T* y) {
+template <typename T, int Width, typename Largest>
+__device__ void normalise(const Pack<T, Width>& pack, float mean, float rstd, const T* gamma, const T* beta, T* y,
+                          Largest& largest) {
   float values[Width], g[Width], b[Width] = {};
   unpack(pack, values);
   load<Width>(gamma, g);
   if (beta) load<Width>(beta, b);
 #pragma unroll
   for (int i = 0; i < Width; ++i) values[i] = (values[i] - mean) * rstd * g[i] + b[i];
-  store<Width>(y, values);
+  const Pack<T, Width> normalised = make_pack<T>(values);
+  largest.take(normalised);
+  store_pack(y, normalised);
 }
 
 // Width columns of the sum, rounded to T: what the backward pass will read.
@@ -59,18 +63,11 @@ __device__ Pack<T, Width> add_up(const Addends<T>& addends, std::int64_t offset,
 
 constexpr int warps_per_block = 4;
 
-// One warp per row, the row in registers: dim <= 32 * Packs * Width.
-template <typename T, int Packs, bool Centred>
-__global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
-                                                               : Packs <= 7 ? 8
-                                                                            : 4)
-    warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
-  await_previous_kernel();
-  let_next_kernel_begin();
+// A row of a warp, in registers: dim <= 32 * Packs * Width.
+template <typename T, int Packs, bool Centred, typename Largest>
+__device__ void warp_norm(const ForwardPointers<T>& p, std::int64_t row, int dim, float epsilon, Largest& largest) {
   constexpr int width = pack_width<T>;
   const int lane = threadIdx.x % warp_lanes;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_lanes;
-  if (row >= rows) return;
   const std::int64_t offset = row * dim;
   Pack<T, width> packs[Packs];
 #pragma unroll
@@ -109,7 +106,8 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
     const int column = (k * warp_lanes + lane) * width;
     if (column < dim) {
       forget_unpacked(packs[k]);
-      normalise<T, width>(packs[k], mean, rstd, p.gamma + column, p.beta ? p.beta + column : nullptr, p.y + offset + column);
+      normalise<T, width>(packs[k], mean, rstd, p.gamma + column, p.beta ? p.beta + column : nullptr, p.y + offset + column,
+                          largest);
     }
   }
   if (lane == 0) {
@@ -118,18 +116,32 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
   }
 }
 
-constexpr int block_threads = 256;
-
-// One block per row of any length; the row is read again from cache for each pass. Where there is something to add, p.x is the
-// sum.
-template <typename T, int Width, bool Centred, bool Adds>
-__global__ void __launch_bounds__(block_threads)
-    block_norm_kernel(ForwardPointers<T> p, std::conditional_t<Adds, Addends<T>, std::monostate> addends, int dim,
-                      float epsilon) {
+// One warp per row; where a scale is found, in which every block has its part, fewer warps that stride over rows.
+template <typename T, int Packs, bool Centred, typename Scale>
+__global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
+                                                               : Packs <= 7 ? 8
+                                                                            : 4)
+    warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon, Scale scale) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ float shared[block_threads / warp_lanes];
-  const std::int64_t row = blockIdx.x, offset = row * dim;
+  typename Scale::Largest largest;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_lanes;
+  if constexpr (Scale::wanted) {
+    for (; row < rows; row += static_cast<std::int64_t>(gridDim.x) * warps_per_block)
+      warp_norm<T, Packs, Centred>(p, row, dim, epsilon, largest);
+    scale.finish(largest);
+  } else if (row < rows) {
+    warp_norm<T, Packs, Centred>(p, row, dim, epsilon, largest);
+  }
+}
+
+constexpr int block_threads = 256;
+
+// A row of a block, of any length; it is read again from cache for each pass. Where there is something to add, p.x is the sum.
+template <typename T, int Width, bool Centred, bool Adds, typename Largest>
+__device__ void block_norm(const ForwardPointers<T>& p, const std::conditional_t<Adds, Addends<T>, std::monostate>& addends,
+                           std::int64_t row, int dim, float epsilon, float* shared, Largest& largest) {
+  const std::int64_t offset = row * dim;
   const T* x = p.x + offset;
   const int first = static_cast<int>(threadIdx.x) * Width;
   constexpr int stride = block_threads * Width;
@@ -156,7 +168,8 @@ __global__ void __launch_bounds__(block_threads)
   }
   const float rstd = 1.0f / sqrtf(block_sum(squares, shared) / static_cast<float>(dim) + epsilon);
   for (int i = first; i < dim; i += stride) {
-    normalise<T, Width>(load_pack<Width>(x + i), mean, rstd, p.gamma + i, p.beta ? p.beta + i : nullptr, p.y + offset + i);
+    normalise<T, Width>(load_pack<Width>(x + i), mean, rstd, p.gamma + i, p.beta ? p.beta + i : nullptr, p.y + offset + i,
+                        largest);
   }
   if (threadIdx.x == 0) {
     if constexpr (Centred) p.mean[row] = mean;
@@ -164,40 +177,72 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-template <typename T, int Packs, bool Centred>
-void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
-  launch(stream, {grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes},
-         warp_norm_kernel<T, Packs, Centred>, pointers, rows, dim, epsilon);
+// One block per row; where a scale is found, fewer that stride over rows.
+template <typename T, int Width, bool Centred, bool Adds, typename Scale>
+__global__ void __launch_bounds__(block_threads)
+    block_norm_kernel(ForwardPointers<T> p, std::conditional_t<Adds, Addends<T>, std::monostate> addends, std::int64_t rows,
+                      int dim, float epsilon, Scale scale) {
+  await_previous_kernel();
+  let_next_kernel_begin();
+  __shared__ float shared[block_threads / warp_lanes];
+  typename Scale::Largest largest;
+  if constexpr (Scale::wanted) {
+    for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x)
+      block_norm<T, Width, Centred, Adds>(p, addends, row, dim, epsilon, shared, largest);
+    scale.finish(largest);
+  } else {
+    block_norm<T, Width, Centred, Adds>(p, addends, blockIdx.x, dim, epsilon, shared, largest);
+  }
 }
 
-template <typename T, bool Centred>
+// As many blocks as there is work for; where a scale is found, no more than run at once, each with as many turns as any other.
+template <typename Scale, typename Kernel>
+unsigned norm_blocks(StreamRef stream, Kernel kernel, int threads, std::int64_t blocks) {
+  if constexpr (!Scale::wanted) return grid_size(blocks);
+  int blocks_per_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, threads, 0));
+  const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+  return grid_size(ceil_div(blocks, ceil_div(blocks, resident)));
+}
+
+template <typename T, int Packs, bool Centred, typename Scale>
+void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon,
+                      const Scale& scale) {
+  const auto kernel = warp_norm_kernel<T, Packs, Centred, Scale>;
+  constexpr int threads = warps_per_block * warp_lanes;
+  const unsigned blocks = norm_blocks<Scale>(stream, kernel, threads, ceil_div(rows, warps_per_block));
+  launch(stream, {blocks, threads}, kernel, pointers, rows, dim, epsilon, scale);
+}
+
+template <typename T, bool Centred, bool Adds, typename Scale, typename Added>
+void launch_block_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Added& addends, std::int64_t rows, int dim,
+                       bool vectorised, float epsilon, const Scale& scale) {
+  with_width_of<T, Scale>(vectorised, [&](auto w) {
+    const auto kernel = block_norm_kernel<T, decltype(w)::value, Centred, Adds, Scale>;
+    const unsigned blocks = norm_blocks<Scale>(stream, kernel, block_threads, rows);
+    launch(stream, {blocks, block_threads}, kernel, pointers, addends, rows, dim, epsilon, scale);
+  });
+}
+
+template <typename T, bool Centred, typename Scale>
 void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Addends<T>& addends, std::int64_t rows, int dim,
-                 bool vectorised, float epsilon) {
+                 bool vectorised, float epsilon, const Scale& scale) {
   const std::int64_t packs = ceil_div(dim, warp_lanes * pack_width<T>);
-  if (addends.sum) {
-    with_width<T>(vectorised, [&](auto w) {
-      launch(stream, {grid_size(rows), block_threads}, block_norm_kernel<T, decltype(w)::value, Centred, true>, pointers,
-             addends, dim, epsilon);
-    });
-  } else if (vectorised && packs <= 1) {
-    launch_warp_norm<T, 1, Centred>(stream, pointers, rows, dim, epsilon);
-  } else if (vectorised && packs <= 3) {
-    launch_warp_norm<T, 3, Centred>(stream, pointers, rows, dim, epsilon);
-  } else if (vectorised && packs <= 7) {
-    launch_warp_norm<T, 7, Centred>(stream, pointers, rows, dim, epsilon);
-  } else if (vectorised && packs <= 16) {
-    launch_warp_norm<T, 16, Centred>(stream, pointers, rows, dim, epsilon);
-  } else {
-    with_width<T>(vectorised, [&](auto w) {
-      launch(stream, {grid_size(rows), block_threads}, block_norm_kernel<T, decltype(w)::value, Centred, false>, pointers,
-             std::monostate{}, dim, epsilon);
-    });
+  if (addends.sum) return launch_block_norm<T, Centred, true>(stream, pointers, addends, rows, dim, vectorised, epsilon, scale);
+  if (!vectorised || packs > 16) {
+    return launch_block_norm<T, Centred, false>(stream, pointers, std::monostate{}, rows, dim, vectorised, epsilon, scale);
   }
+  constexpr int fewest = Scale::wanted ? 3 : 1;  // rows that short are not worth kernels of their own
+  const auto launch = packs <= fewest ? launch_warp_norm<T, fewest, Centred, Scale>
+                      : packs <= 3    ? launch_warp_norm<T, 3, Centred, Scale>
+                      : packs <= 7    ? launch_warp_norm<T, 7, Centred, Scale>
+                                      : launch_warp_norm<T, 16, Centred, Scale>;
+  launch(stream, pointers, rows, dim, epsilon, scale);
 }
 
 }  // namespace
 
-void norm_forward(StreamRef stream, const NormForward& args) {
+void norm_forward(StreamRef stream, OpContext& context, const NormForward& args) {
   const std::int64_t rows = args.x.front().shape[0];
   const int dim = static_cast<int>(args.x.front().shape[1]);
   if (rows == 0) return;
@@ -214,11 +259,13 @@ void norm_forward(StreamRef stream, const NormForward& args) {
       aligned = aligned && aligned_16({x.data});
     }
     const bool vectorised = dim % pack_width<T> == 0 && aligned;
-    if (args.kind == NormKind::layer_norm) {
-      launch_norm<T, true>(stream, pointers, addends, rows, dim, vectorised, args.epsilon);
-    } else {
-      launch_norm<T, false>(stream, pointers, addends, rows, dim, vectorised, args.epsilon);
-    }
+    with_scale<T>(stream, context, args.scale, [&](const auto& scale) {
+      if (args.kind == NormKind::layer_norm) {
+        launch_norm<T, true>(stream, pointers, addends, rows, dim, vectorised, args.epsilon, scale);
+      } else {
+        launch_norm<T, false>(stream, pointers, addends, rows, dim, vectorised, args.epsilon, scale);
+      }
+    });
   });
 }
 

@@ -20,9 +20,12 @@ struct LargestMagnitude {
   __device__ void take(unsigned pair) { pairs = __vmaxu2(pairs, pair & 0x7fff7fffu); }
   template <int Width>
   __device__ void take(const Pack<__nv_bfloat16, Width>& pack) {
-    static_assert(Width % 2 == 0);
+    if constexpr (Width == 1) {
+      take(static_cast<unsigned>(__bfloat16_as_ushort(pack.values[0])));
+    } else {
 #pragma unroll
-    for (int i = 0; i < Width / 2; ++i) take(reinterpret_cast<const unsigned*>(pack.values)[i]);
+      for (int i = 0; i < Width / 2; ++i) take(reinterpret_cast<const unsigned*>(pack.values)[i]);
+    }
   }
 };
 
@@ -39,8 +42,9 @@ __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned*
   unsigned most = __reduce_max_sync(full_warp, max(of_thread.pairs >> 16, of_thread.pairs & 0xffffu));
   if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = most;
   __syncthreads();
+  if (threadIdx.x >= warp_lanes) return;
+  most = __reduce_max_sync(full_warp, threadIdx.x < blockDim.x / warp_lanes ? of_warps[threadIdx.x] : 0u);
   if (threadIdx.x != 0) return;
-  for (unsigned warp = 1; warp < blockDim.x / warp_lanes; ++warp) most = max(most, of_warps[warp]);
   atomicMax(counters, most << 16);  // a bf16 is the upper half of a float
   __threadfence();
   if (atomicAdd(counters + 1, 1u) + 1 < gridDim.x) return;
@@ -49,6 +53,48 @@ __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned*
   scale[0] = __float_as_uint(scale_of(largest));
   scale[1] = min(largest, infinity_bits);  // not NaN, so that ranks can take the largest
   scale[2] = scale[3] = 0;
+}
+
+// Where a kernel that writes bf16 leaves the scale of that, found on the way: LargestMagnitude takes each pack, and finish() is
+// as finish_scale().
+struct WantedScale {
+  static constexpr bool wanted = true;
+  using Largest = LargestMagnitude;
+  unsigned* scale;
+  ScaleCounters counters;
+  __device__ void finish(const LargestMagnitude& of_thread) const { finish_scale(of_thread, scale, counters); }
+};
+// None is wanted.
+struct NoScale {
+  static constexpr bool wanted = false;
+  struct Largest {
+    template <typename P>
+    __device__ void take(const P&) {}
+  };
+  __device__ void finish(const Largest&) const {}
+};
+
+// Calls f with the one or the other. A scale is wanted of T = bf16 only.
+template <typename T, typename F>
+void with_scale(StreamRef stream, OpContext& context, const View& scale, F&& f) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if (scale) {
+      require(aligned_16({scale.data}), "a scale is aligned to 16 bytes");
+      return f(WantedScale{device_pointer<unsigned>(scale), cuda_context(context).scale_counters(native(stream))});
+    }
+  }
+  f(NoScale());
+}
+
+// with_width() of a kernel that finds a scale, or none: whole packs alone where it does.
+template <typename T, typename Scale, typename F>
+void with_width_of(bool vectorised, F&& f) {
+  if constexpr (Scale::wanted) {
+    require(vectorised, "tensors whose scale is found are aligned to 16 bytes, and their rows are whole packs");
+    f(std::integral_constant<int, pack_width<T>>{});
+  } else {
+    with_width<T>(vectorised, f);
+  }
 }
 
 constexpr int scaling_threads = 256;
