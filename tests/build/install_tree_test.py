@@ -1,7 +1,7 @@
 """The installed tree is small, complete and can be moved.
 
 Installs into a temporary folder, moves the tree somewhere else and checks there:
-1. less than 46 MB in all;
+1. less than 47 MB in all;
 2. no library path of any file names a build folder or the first place of installation;
 3. with an empty environment, the loader finds every library in the tree, in glibc or in CUDA;
 4. `bin/plait --help` runs.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LIMIT_BYTES = 46_000_000
+LIMIT_BYTES = 47_000_000
 GLIBC = re.compile(r"^(linux-vdso|ld-linux-.*|lib(c|m|dl|rt|pthread|util))\.so")
 CUDA = re.compile(r"^lib(cudart|cublas|cublasLt|cudnn|nccl|cupti|nvrtc)\.so")
 # libgloo takes these from the system where it has them (cmake/PlaitInstall.cmake says why), from the tree elsewhere.
