@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/cpu/column_sums.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
 #include "ops/implementations.h"
@@ -58,15 +57,10 @@ void find_scale(StreamRef stream, OpContext&, View x, View scale, OperandOf of) 
   });
 }
 
-void quantize(StreamRef stream, OpContext&, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
-  stream.enqueue_host([x, out, sums, of] {
-    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      quantize_typed<T>(x, out, of);
-      if (!sums.out) return;
-      with_gradient_type<T>(sums.out.dtype,
-                            [&]<typename G>(std::type_identity<G>) { sum_rows<T>(x, sums.out.as<G>(), sums.accumulate); });
-    });
-  });
+void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
+  stream.enqueue_host(
+      [x, out, of] { with_type(x.dtype, [&]<typename T>(std::type_identity<T>) { quantize_typed<T>(x, out, of); }); });
+  if (sums.out) cpu::sum_rows(stream, context, x, sums);
 }
 
 void transpose(StreamRef stream, OpContext&, View values, View transposed) {
