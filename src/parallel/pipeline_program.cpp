@@ -198,28 +198,44 @@ class ProgramBuilder {
     add_message(std::move(i));
   }
 
-  // The passes of a turn: their segments by turns, each pass at an even pace from the turn's beginning to its end.
+  // Adds what is computed of a segment until something else may come between, and the exchanges that follow it.
+  using Part = std::function<void()>;
+  using Parts = std::vector<Part>;  // of one segment
+
+  // The passes of a turn: their segments by turns, each pass at an even pace from the turn's beginning to its end, and each
+  // segment at an even pace through its parts. So what one pass waits for goes on behind a part of the other.
   void compute(std::span<const Pass> passes) {
     struct Strand {
-      std::vector<Segment> segments;
-      std::size_t done = 0;
-      // Where in the turn the middle of its next segment is, times two and the number of segments of the other.
-      std::size_t position(std::size_t other) const { return (2 * done + 1) * other; }
+      std::vector<Parts> segments;
+      std::size_t segment = 0, part = 0;
+      bool over() const { return segment == segments.size(); }
+      // Where in the turn the middle of its next part is: a fraction.
+      std::pair<std::size_t, std::size_t> position() const {
+        const std::size_t halves = 2 * segments[segment].size();
+        return {segment * halves + 2 * part + 1, segments.size() * halves};
+      }
+      bool sooner_than(const Strand& other) const {
+        const auto [where, of] = position();
+        const auto [others_where, others_of] = other.position();
+        return where * others_of < others_where * of;
+      }
+      Part& take() {
+        Part& next = segments[segment][part++];
+        if (part == segments[segment].size()) ++segment, part = 0;
+        return next;
+      }
     };
     std::vector<Strand> strands;
-    for (const Pass& pass : passes) strands.push_back({begin(pass), 0});
+    for (const Pass& pass : passes) strands.push_back({begin(pass)});
     program_.lanes = std::max(program_.lanes, static_cast<int>(passes.size()));
     for (;;) {
       std::size_t next = strands.size();
       for (std::size_t s = 0; s < strands.size(); ++s) {
-        if (strands[s].done == strands[s].segments.size()) continue;
-        const bool sooner = next == strands.size() || strands[s].position(strands[next].segments.size()) <
-                                                          strands[next].position(strands[s].segments.size());
-        if (sooner) next = s;
+        if (!strands[s].over() && (next == strands.size() || strands[s].sooner_than(strands[next]))) next = s;
       }
       if (next == strands.size()) break;
       lane_ = static_cast<int>(next);
-      strands[next].segments[strands[next].done++]();
+      strands[next].take()();
     }
     for (const Pass& pass : passes) send(pass);
     for (const Pass& pass : passes) {
@@ -227,11 +243,8 @@ class ProgramBuilder {
     }
   }
 
-  // Adds what a segment of a pass computes, and the exchanges that follow it.
-  using Segment = std::function<void()>;
-
-  // What a pass computes, in order; takes the slots that it needs.
-  std::vector<Segment> begin(const Pass& pass) {
+  // What a pass computes, segment by segment in order, none without a part; takes the slots that it needs.
+  std::vector<Parts> begin(const Pass& pass) {
     switch (pass.kind) {
       case PassKind::forward: return forward(pass);
       case PassKind::backward: return backward(pass, true);
@@ -309,12 +322,13 @@ class ProgramBuilder {
   // For how many micro-batches the same has been computed in this step.
   int computed_before(const Instruction& i) { return computed_[{i.kind, i.segment}]++; }
 
-  std::vector<Segment> forward(const Pass& pass) {
+  std::vector<Parts> forward(const Pass& pass) {
     slots(pass.chunk).activations.take(pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
-    std::vector<Segment> segments;
+    std::vector<Parts> segments;
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
-      segments.push_back([this, pass, segment] {
+      Parts& parts = segments.emplace_back();
+      parts.push_back([this, pass, segment] {
         if (segment == chunk(pass.chunk).first_segment) enter(pass, segment);
         Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
         // Targets are for the loss, and for what several ranks tell each other of their logits.
@@ -324,16 +338,16 @@ class ProgramBuilder {
         if (in_parts(segment)) return add_scale(instruction(InstructionKind::exchange_forward_scale, pass, segment));
         leave(pass, segment);
       });
-      if (!in_parts(segment)) continue;
-      segments.push_back([this, pass, segment] {
-        Instruction i = instruction(InstructionKind::forward, pass, segment);
-        i.part = model::PassPart::last;
-        add(std::move(i));
-        leave(pass, segment);
-      });
+      if (in_parts(segment)) {
+        parts.push_back([this, pass, segment] {
+          Instruction i = instruction(InstructionKind::forward, pass, segment);
+          i.part = model::PassPart::last;
+          add(std::move(i));
+          leave(pass, segment);
+        });
+      }
+      if (!has_output(program_.kind(segment))) parts.push_back([this, pass, segment] { loss(pass, segment); });
     }
-    const int head = c.last_segment();
-    if (!has_output(program_.kind(head))) segments.push_back([this, pass, head] { loss(pass, head); });
     return segments;
   }
 
@@ -410,7 +424,7 @@ class ProgramBuilder {
         exchange(InstructionKind::exchange_recompute, pass, segment, {.norm = true, .gather = spec_.sequence_parallel}), pass));
   }
 
-  std::vector<Segment> backward(const Pass& pass, bool whole) {
+  std::vector<Parts> backward(const Pass& pass, bool whole) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
     s.stashes.take(pass.micro_batch);
@@ -420,22 +434,23 @@ class ProgramBuilder {
     }
     const bool turns_here = c.stage > 0 && c.previous_rank < 0;
     if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
-    std::vector<Segment> segments;
-    // What has to be there first.
-    const bool gathers = c.next_rank >= 0 && spec_.sequence_parallel;
-    if (gathers || recomputes(c.last_segment())) {
-      segments.push_back([this, pass, gathers, c] {
-        if (gathers)
-          add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
-        recompute(pass, c.last_segment());
-      });
-    }
+    std::vector<Parts> segments;
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      if (in_parts(segment)) segments.push_back([this, pass, segment] { first_input_part(pass, segment); });
-      if (has_norm(program_.kind(segment))) segments.push_back([this, pass, segment] { input_part(pass, segment); });
+      Parts& parts = segments.emplace_back();
+      // What has to be there first.
+      const bool gathers = c.next_rank >= 0 && spec_.sequence_parallel;
+      if (segment == c.last_segment() && (gathers || recomputes(segment))) {
+        parts.push_back([this, pass, gathers, c] {
+          if (gathers)
+            add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
+          recompute(pass, c.last_segment());
+        });
+      }
+      if (in_parts(segment)) parts.push_back([this, pass, segment] { first_input_part(pass, segment); });
+      if (has_norm(program_.kind(segment))) parts.push_back([this, pass, segment] { input_part(pass, segment); });
       // The head's weight part follows at once: its logits are too large to keep.
-      if (whole || !has_output(program_.kind(segment)))
-        segments.push_back([this, pass, segment] { weight_part(pass, segment); });
+      if (whole || !has_output(program_.kind(segment))) parts.push_back([this, pass, segment] { weight_part(pass, segment); });
+      if (parts.empty()) segments.pop_back();
     }
     return segments;
   }
@@ -461,11 +476,11 @@ class ProgramBuilder {
                            pass)));
   }
 
-  std::vector<Segment> backward_weight(const Pass& pass) {
+  std::vector<Parts> backward_weight(const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
-    std::vector<Segment> segments;
+    std::vector<Parts> segments;
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      if (has_output(program_.kind(segment))) segments.push_back([this, pass, segment] { weight_part(pass, segment); });
+      if (has_output(program_.kind(segment))) segments.push_back({[this, pass, segment] { weight_part(pass, segment); }});
     }
     return segments;
   }

@@ -188,6 +188,27 @@ TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
   EXPECT_EQ(beside(true, true, exchange_backward, 1), 3);
 }
 
+// Between the parts of a segment with FP8 operands, which wait for their scale, stands a part of the other pass: however many
+// segments and micro-batches there are.
+TEST(Braids, BehindEveryScaleStandsAPartOfTheOtherPass) {
+  for (const int micro_batches : {2, 5}) {
+    for (const int blocks : {1, 7, 40}) {
+      const RankProgram rank =
+          make_set({.schedule = {ScheduleKind::one_f_one_b, 1, 1, micro_batches}, .tensor = 2, .fp8 = true, .blocks = blocks})
+              .programs.front();
+      std::map<std::string, int> exposed;
+      for (const Instruction& i : rank.program.instructions) {
+        if (is_scale_exchange(i.kind) && communicates_in_pass(i) && i.beside == 0)
+          ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+      }
+      const std::map<std::string, int> by_themselves{
+          {"exchange_forward_scale 0", 2 * blocks},
+          {"exchange_backward_scale " + std::to_string(micro_batches - 1), 2 * blocks}};
+      EXPECT_EQ(exposed, by_themselves) << micro_batches << " micro-batches of " << blocks << " blocks";
+    }
+  }
+}
+
 // And takes one more micro-batch's activations for it.
 TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
   const auto slots = [](const SetSpec& spec) { return make_set(spec).program(0).chunks[0].activation_slots; };

@@ -23,7 +23,8 @@ struct SetSpec {
   Documents documents = Documents::joined;
   bool fp8 = false;    // products of attention and MLP read quantized weights
   bool ahead = false;  // a forward, on a rank with all stages
-  bool even = false;   // a transformer block for each stage; else none with the embedding and two in the next
+  bool even = false;   // `blocks` for each stage; else none with the embedding and twice as many in the next
+  int blocks = 1;      // transformer blocks of a stage
 
   std::string name() const {
     return plait::to_string(schedule.kind) + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
@@ -35,9 +36,9 @@ struct SetSpec {
   }
 };
 
-inline std::vector<SegmentRange> small_stages(int stages, bool even) {
-  std::vector<double> counts(static_cast<std::size_t>(stages), 1);
-  if (stages > 1 && !even) counts[0] = 0, counts[1] = 2;
+inline std::vector<SegmentRange> small_stages(int stages, bool even, int blocks) {
+  std::vector<double> counts(static_cast<std::size_t>(stages), blocks);
+  if (stages > 1 && !even) counts[0] = 0, counts[1] = 2 * blocks;
   return given_stages(counts);
 }
 
@@ -60,7 +61,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
   if (spec.ahead) begin_ahead(schedule);
   if (spec.tensor > 1) spec.halves ? halve(schedule) : spec.braided ? braid(schedule) : unbraid(schedule);
   time_messages(schedule);
-  const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);
+  const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even, spec.blocks);
   const int segments = stages.back().end;
   const model::ModelShape shape = small_shape(segments, spec.tied);
   ProgramSet set{.layout = make_layout(schedule.ranks(), spec.data, spec.tensor),
