@@ -273,9 +273,22 @@ void time_model(Bench& bench, const Model& m) {
 
   // Of what the last product of an MLP reads, with FP8 operands.
   const double operand = static_cast<double>(rows * m.ffn);
-  bench.time("scale of an FP8 operand", m.layers, 2 * operand, 0, [&] {
-    const View x = bench.bf16({rows, m.ffn}), scale = bench.f32({scale_floats});
-    return [&bench, x, scale] { find_scale(bench.stream(), bench.context(), x, scale); };
+  for (const OperandOf of : {OperandOf::x, OperandOf::gelu}) {
+    const std::string what = of == OperandOf::gelu ? " that GELU makes" : "";
+    bench.time("scale of an FP8 operand" + what, m.layers, 2 * operand, 0, [&] {
+      const View x = bench.bf16({rows, m.ffn}), scale = bench.f32({scale_floats});
+      return [&bench, x, scale, of] { find_scale(bench.stream(), bench.context(), x, scale, of); };
+    });
+    bench.time("FP8 operand" + what + ", sums of rows too", m.layers, 4 * operand, 0, [&] {
+      const View x = bench.bf16({rows, m.ffn}), sums = bench.f32({m.ffn});
+      const Quantized out{
+          .values = bench.e4m3(x.shape), .transposed = bench.e4m3({m.ffn, rows}), .scale = bench.f32({scale_floats})};
+      return [&bench, x, out, sums, of] { quantize(bench.stream(), bench.context(), x, out, {.out = sums}, of); };
+    });
+  }
+  bench.time("FP8 operand transposed", m.layers, 2 * operand, 0, [&] {
+    const View values = bench.e4m3({rows, m.ffn}), transposed = bench.e4m3({m.ffn, rows});
+    return [&bench, values, transposed] { transpose(bench.stream(), bench.context(), values, transposed); };
   });
   for (const bool values : {true, false}) {
     for (const bool transposed : {false, true}) {

@@ -201,10 +201,17 @@ TEST_P(QuantizeTest, MakesGeluWhileItRounds) {
     find_scale(device.stream(), device.context(), device.put(x_with, precision().compute), found, OperandOf::gelu);
     return device.get(found).values;
   };
-  for (const double value : {std::nan(""), infinity, -infinity}) {
+  for (const double value : {std::nan(""), std::copysign(std::nan(""), -1.0), infinity, -infinity}) {
     Tensor broken = in;
     broken.values.back() = value;
     EXPECT_EQ(scale_with(broken), (std::vector<double>{infinity, infinity, 0, 0})) << value;
+  }
+  // Wherever the largest is, and whatever has been seen before it.
+  for (const bool ascending : {true, false}) {
+    Tensor sorted = in;
+    std::ranges::sort(sorted.values);
+    if (!ascending) std::ranges::reverse(sorted.values);
+    EXPECT_EQ(scale_with(sorted), device.get(expected.scale).values);
   }
   // Where nothing is positive, the largest is where gelu is least; and far below it is nothing at all.
   for (const auto& [x_of_all, x_of_one, largest] :

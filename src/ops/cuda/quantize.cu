@@ -1,5 +1,5 @@
-// A pass for the largest magnitude, and one that rounds. The latter moves tiles of 64 × 64 elements through shared memory where
-// the transposed form is wanted.
+// A pass for the largest magnitude, and one that rounds. The latter moves tiles of 128 × 64 elements through shared memory
+// where the transposed form is wanted.
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -15,10 +15,9 @@ namespace plait::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int tile = 64;
-constexpr int chunk = 8;  // elements of an access of 16 bytes
-constexpr int tile_stride = tile + 4;
-constexpr int loads = 4;  // of a thread at once, where each reads a tensor from end to end
+constexpr int chunk = 8;                      // elements of an access of 16 bytes
+constexpr int loads = 4;                      // of a thread at once, where each reads a tensor from end to end
+constexpr int blocks_per_multiprocessor = 8;  // there
 
 // Tensors of one kernel. Few words for one tensor: a launch takes longer the more it is told.
 struct ScaledTensor {
@@ -71,16 +70,46 @@ struct Gelu {
   }
 };
 
-// A body of scaling_elementwise() that writes nothing.
-struct ScaleOfGelu {
-  const uint4* x;
-  template <int Width>
-  __device__ void run(std::int64_t first, LargestMagnitude& largest) const {
-    static_assert(Width == chunk);
-    const uint4 words = Gelu()(x[first / chunk]);
-    for (const unsigned word : {words.x, words.y, words.z, words.w}) largest.take(word);
+// Magnitudes of 16-bit floats as whole numbers, which are in their order.
+constexpr unsigned most_of_negative = 0x3e31;  // 0.173: |gelu(x)| of x < 0 is no more
+constexpr unsigned minus_infinity = 0xff80;    // and behind it what is negative and not a number
+
+// scale_kernel() of gelu(x). Little of it is computed: gelu(x) <= x, so of most chunks it is clear that they have no larger one
+// than has been seen.
+__global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
+    gelu_scale_kernel(ScaledTensor tensor, ScaleCounters counters) {
+  await_previous_kernel();
+  let_next_kernel_begin();
+  __shared__ unsigned seen_by_block;
+  if (threadIdx.x == 0) seen_by_block = 0;
+  __syncthreads();
+  LargestMagnitude largest;
+  unsigned seen = 0;
+  const auto take = [&](const uint4& words) {
+    const unsigned most = __vmaxs2(__vmaxs2(words.x, words.y), __vmaxs2(words.z, words.w));   // NaN on top, negative ones below
+    const unsigned least = __vmaxu2(__vmaxu2(words.x, words.y), __vmaxu2(words.z, words.w));  // the lowest negative one on top
+    const int up_to = max(static_cast<int>(most) >> 16, static_cast<int>(most << 16) >> 16);
+    const bool finite = max(least >> 16, least & 0xffffu) < minus_infinity;
+    if (finite && up_to <= static_cast<int>(seen) && seen >= most_of_negative) return;
+    const uint4 made = Gelu()(words);
+    for (const unsigned word : {made.x, made.y, made.z, made.w}) largest.take(word);
+    seen = max(seen, max(largest.pairs >> 16, largest.pairs & 0xffffu));
+  };
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  for (; i + (loads - 1) * stride < tensor.chunks; i += loads * stride) {
+    uint4 words[loads];
+#pragma unroll
+    for (int n = 0; n < loads; ++n) words[n] = tensor.x[i + n * stride];
+    const unsigned known = *static_cast<volatile unsigned*>(&seen_by_block);  // by now, or a little before
+    seen = max(seen, known);
+#pragma unroll
+    for (int n = 0; n < loads; ++n) take(words[n]);
+    if (seen > known) atomicMax(&seen_by_block, seen);
   }
-};
+  for (; i < tensor.chunks; i += stride) take(tensor.x[i]);
+  finish_scale(largest, tensor.scale, counters);
+}
 
 __device__ uint2 round_chunk(const uint4& words, float inverse) {
   const auto pair = [&](unsigned word) {
@@ -113,20 +142,81 @@ __global__ void round_values_kernel(const uint4* x, std::int64_t count, const fl
   }
 }
 
-// Where a thread reads of a tile of 64 × 64, and where it writes of the tile turned.
-constexpr int chunks_of_row = tile / chunk, rows_at_once = threads / chunks_of_row;
-constexpr int wide = 16, wides = tile / wide;
-static_assert(threads == tile * tile / wide, "each thread writes 16 bytes of the transposed tile");
+// A tile, and who has what of it: each thread four rows of a chunk when it is read, and 16 bytes of some of its columns when it
+// is written turned, four rows to a word.
+constexpr int tile_rows = 128, tile_columns = 64, rows_of_word = 4;
+constexpr int chunks_of_row = tile_columns / chunk, words_of_column = tile_rows / rows_of_word;
+static_assert(threads == chunks_of_row * words_of_column, "each thread has four rows of a chunk");
+// Blocks on a multiprocessor: with registers for more of them a thread would not have all its words under way at once.
+constexpr int rounding_blocks = 4;
+using TurnedTile = unsigned[tile_columns][words_of_column + 1];  // the odd word: columns begin in different banks
 
-// The tile whose first element is [first_row, first_column] of a tensor of these dims, out of `turned`.
-__device__ void write_turned(const std::uint8_t (&turned)[tile * tile_stride], std::int64_t rows, std::int64_t columns,
-                             std::int64_t first_row, std::int64_t first_column, std::uint8_t* transposed) {
-  const int turned_row = static_cast<int>(threadIdx.x) / wides, turned_column = static_cast<int>(threadIdx.x) % wides * wide;
-  if (first_column + turned_row >= columns || first_row + turned_column >= rows) return;
-  const auto* from = reinterpret_cast<const unsigned*>(turned + turned_row * tile_stride + turned_column);
-  // Read much later, and not to push out of the cache what is read next.
-  __stcs(reinterpret_cast<uint4*>(transposed + (first_column + turned_row) * rows + first_row + turned_column),
-         uint4{from[0], from[1], from[2], from[3]});
+// e4m3 from what is read at an element of the tensor.
+template <typename Make>
+struct Rounded {
+  const std::uint16_t* x;
+  float inverse;
+  using Words = uint4;
+  __device__ Words read(std::int64_t at) const { return *reinterpret_cast<const uint4*>(x + at); }
+  __device__ uint2 operator()(const Words& words) const { return round_chunk(Make()(words), inverse); }
+};
+struct RoundedAlready {
+  const std::uint8_t* values;
+  using Words = uint2;
+  __device__ Words read(std::int64_t at) const { return *reinterpret_cast<const uint2*>(values + at); }
+  __device__ uint2 operator()(const Words& words) const { return words; }
+};
+
+// Four columns of four rows: the words of these columns.
+__device__ void turn(unsigned a, unsigned b, unsigned c, unsigned d, unsigned (&columns)[4]) {
+  const unsigned ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+  const unsigned cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+  columns[0] = __byte_perm(ab_low, cd_low, 0x5410);
+  columns[1] = __byte_perm(ab_low, cd_low, 0x7632);
+  columns[2] = __byte_perm(ab_high, cd_high, 0x5410);
+  columns[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
+// The tile whose first element is [first_row, first_column] of a tensor of these dims, rows a multiple of 16 as columns are.
+// `sums`: this thread's columns are added to it, not rounded.
+template <bool Values, bool Sums, typename Source>
+__device__ void turn_tile(const Source& source, std::int64_t rows, std::int64_t columns, std::int64_t first_row,
+                          std::int64_t first_column, std::uint8_t* values, std::uint8_t* transposed, TurnedTile& turned,
+                          float (&sums)[chunk]) {
+  const int of_row = static_cast<int>(threadIdx.x) % chunks_of_row, of_column = static_cast<int>(threadIdx.x) / chunks_of_row;
+  const std::int64_t row = first_row + of_column * rows_of_word, column = first_column + of_row * chunk;
+  if (row < rows && column < columns) {
+    typename Source::Words words[rows_of_word];
+#pragma unroll
+    for (int r = 0; r < rows_of_word; ++r) words[r] = source.read((row + r) * columns + column);
+    uint2 made[rows_of_word];
+#pragma unroll
+    for (int r = 0; r < rows_of_word; ++r) {
+      if constexpr (Sums) add_chunk(words[r], sums);
+      made[r] = source(words[r]);
+      if constexpr (Values) *reinterpret_cast<uint2*>(values + (row + r) * columns + column) = made[r];
+    }
+    unsigned left[4], right[4];
+    turn(made[0].x, made[1].x, made[2].x, made[3].x, left);
+    turn(made[0].y, made[1].y, made[2].y, made[3].y, right);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      turned[of_row * chunk + i][of_column] = left[i];
+      turned[of_row * chunk + 4 + i][of_column] = right[i];
+    }
+  }
+  __syncthreads();
+  constexpr int words_at_once = 4, accesses = words_of_column / words_at_once;
+  static_assert(tile_columns * accesses % threads == 0);
+#pragma unroll
+  for (int first = 0; first < tile_columns * accesses; first += threads) {
+    const int n = first + static_cast<int>(threadIdx.x), turned_row = n / accesses, word = n % accesses * words_at_once;
+    const std::int64_t at_row = first_column + turned_row, at_column = first_row + word * rows_of_word;
+    if (at_row >= columns || at_column >= rows) continue;
+    const unsigned* const from = &turned[turned_row][word];
+    // Read much later, and not to push out of the cache what is read next.
+    __stcs(reinterpret_cast<uint4*>(transposed + at_row * rows + at_column), uint4{from[0], from[1], from[2], from[3]});
+  }
 }
 
 // Turns a tile of what is rounded already. A block for each.
@@ -134,65 +224,31 @@ __global__ void __launch_bounds__(threads)
     transpose_kernel(const std::uint8_t* values, std::int64_t rows, std::int64_t columns, std::uint8_t* transposed) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
-  const int row = static_cast<int>(threadIdx.x) / wides, column = static_cast<int>(threadIdx.x) % wides * wide;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile,
-                     first_column = static_cast<std::int64_t>(blockIdx.x) * tile;
-  if (first_row + row < rows && first_column + column < columns) {
-    const uint4 words = *reinterpret_cast<const uint4*>(values + (first_row + row) * columns + first_column + column);
-    const unsigned of_words[] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < wide; ++i)
-      turned[(column + i) * tile_stride + row] = static_cast<std::uint8_t>(of_words[i / 4] >> (i % 4 * 8));
-  }
-  __syncthreads();
-  write_turned(turned, rows, columns, first_row, first_column, transposed);
+  __shared__ TurnedTile turned;
+  float sums[chunk];
+  turn_tile<false, false>(RoundedAlready{values}, rows, columns, static_cast<std::int64_t>(blockIdx.y) * tile_rows,
+                          static_cast<std::int64_t>(blockIdx.x) * tile_columns, nullptr, transposed, turned, sums);
 }
 
-// Rounds the tile whose first element is x[first_row, first_column]. `sums`: this thread's columns are added to it, not
-// rounded.
-template <bool Values, bool Sums, typename Make>
-__device__ void round_tile(const std::uint16_t* x, std::int64_t rows, std::int64_t columns, float inverse,
-                           std::int64_t first_row, std::int64_t first_column, std::uint8_t* values, std::uint8_t* transposed,
-                           std::uint8_t (&turned)[tile * tile_stride], float (&sums)[chunk]) {
-  const int column = static_cast<int>(threadIdx.x) % chunks_of_row * chunk;
-#pragma unroll
-  for (int row = static_cast<int>(threadIdx.x) / chunks_of_row; row < tile; row += rows_at_once) {
-    if (first_row + row >= rows || first_column + column >= columns) continue;
-    const std::int64_t at = (first_row + row) * columns + first_column + column;
-    const uint4 words = *reinterpret_cast<const uint4*>(x + at);
-    if constexpr (Sums) add_chunk(words, sums);
-    const uint2 rounded = round_chunk(Make()(words), inverse);
-    if constexpr (Values) *reinterpret_cast<uint2*>(values + at) = rounded;
-#pragma unroll
-    for (int i = 0; i < chunk; ++i) {
-      const unsigned word = i < 4 ? rounded.x : rounded.y;
-      turned[(column + i) * tile_stride + row] = static_cast<std::uint8_t>(word >> (i % 4 * 8));
-    }
-  }
-  __syncthreads();
-  write_turned(turned, rows, columns, first_row, first_column, transposed);
-}
-
-// Tiles of 64 columns: block (x, y) those of rows y, y + gridDim.y, ... With Sums it also writes what they sum up to, before
+// Tiles of some columns: block (x, y) those of rows y, y + gridDim.y, ... With Sums it also writes what they sum up to, before
 // rounding, to partial[y, columns].
 template <bool Values, bool Sums, typename Make>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, rounding_blocks)
     round_kernel(const std::uint16_t* x, std::int64_t rows, std::int64_t columns, const float* scale, std::uint8_t* values,
                  std::uint8_t* transposed, float* partial) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
-  const float inverse = 1.0f / scale[0];  // exact
-  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * tile;
+  __shared__ TurnedTile turned;
+  const Rounded<Make> source{x, 1.0f / scale[0]};  // exact
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * tile_columns;
   float sums[chunk] = {};
-  for (std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile; first_row < rows;
-       first_row += static_cast<std::int64_t>(gridDim.y) * tile) {
-    round_tile<Values, Sums, Make>(x, rows, columns, inverse, first_row, first_column, values, transposed, turned, sums);
+  for (std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile_rows; first_row < rows;
+       first_row += static_cast<std::int64_t>(gridDim.y) * tile_rows) {
+    turn_tile<Values, Sums>(source, rows, columns, first_row, first_column, values, transposed, turned, sums);
     if constexpr (Sums) __syncthreads();  // before the next tile
   }
   if constexpr (Sums) {
-    __shared__ float of_warps[threads / warp_lanes][tile];
+    __shared__ float of_warps[threads / warp_lanes][tile_columns];
     // Lanes that are chunks_of_row apart have the same columns.
 #pragma unroll
     for (int i = 0; i < chunk; ++i) {
@@ -206,7 +262,7 @@ __global__ void __launch_bounds__(threads)
       for (int i = 0; i < chunk; ++i) of_warps[threadIdx.x / warp_lanes][lane * chunk + i] = sums[i];
     }
     __syncthreads();
-    if (threadIdx.x < tile && first_column + threadIdx.x < columns) {
+    if (threadIdx.x < tile_columns && first_column + threadIdx.x < columns) {
       float sum = 0.0f;
 #pragma unroll
       for (int warp = 0; warp < threads / warp_lanes; ++warp) sum += of_warps[warp][threadIdx.x];
@@ -228,25 +284,28 @@ struct RoundedTensors {
 };
 
 // A block for each tile of every tensor.
-__global__ void __launch_bounds__(threads) round_tensors_kernel(RoundedTensors tensors) {
+__global__ void __launch_bounds__(threads, rounding_blocks) round_tensors_kernel(RoundedTensors tensors) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
+  __shared__ TurnedTile turned;
   int of = 0;
   while (of + 1 < tensors.count && tensors.list[of + 1].first_tile <= blockIdx.x) ++of;
   const RoundedTensor& t = tensors.list[of];
-  const std::int64_t at = blockIdx.x - t.first_tile, tiles_of_row = (t.columns + tile - 1) / tile;
+  const std::int64_t at = blockIdx.x - t.first_tile, tiles_of_row = (t.columns + tile_columns - 1) / tile_columns;
   float sums[chunk];
-  round_tile<true, false, AsRead>(t.x, t.rows, t.columns, 1.0f / t.scale[0], at / tiles_of_row * tile, at % tiles_of_row * tile,
-                                  t.values, t.transposed, turned, sums);
+  turn_tile<true, false>(Rounded<AsRead>{t.x, 1.0f / t.scale[0]}, t.rows, t.columns, at / tiles_of_row * tile_rows,
+                         at % tiles_of_row * tile_columns, t.values, t.transposed, turned, sums);
 }
 
-// Rows of partial sums: enough that every multiprocessor has its blocks, and few beside what is summed.
-constexpr std::int64_t tiles_of_a_sum = 4;
+// Rows of partial sums: few beside what is summed, but enough that every multiprocessor has its blocks.
+std::int64_t sums_of(StreamRef stream, std::int64_t row_tiles, std::int64_t column_tiles) {
+  constexpr std::int64_t tiles_of_a_sum = 2;
+  const std::int64_t all = ceil_div(std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device()), column_tiles);
+  return std::max(ceil_div(row_tiles, tiles_of_a_sum), std::min(row_tiles, all));
+}
 
 // Of a kernel whose threads go through `items` together, `loads` each at least.
 unsigned blocks_for(StreamRef stream, std::int64_t items) {
-  constexpr std::int64_t blocks_per_multiprocessor = 8;
   return grid_size(std::clamp<std::int64_t>(ceil_div(items, threads * loads), 1,
                                             blocks_per_multiprocessor * multiprocessors(stream.device())));
 }
@@ -263,16 +322,17 @@ void quantize_made(StreamRef stream, OpContext& context, View x, const Quantized
     return launch(stream, {blocks_for(stream, count), threads}, round_values_kernel<Make>, device_pointer<const uint4>(x),
                   count, scale, device_pointer<uint4>(out.values));
   }
-  const std::int64_t tiles = ceil_div(rows, tile);
+  const std::int64_t row_tiles = ceil_div(rows, tile_rows), column_tiles = ceil_div(columns, tile_columns);
   const auto run = [&](auto kernel, std::int64_t parts, float* partial) {
-    const dim3 grid(grid_size(ceil_div(columns, tile)), grid_size(parts));
+    const dim3 grid(grid_size(column_tiles), grid_size(parts));
     launch(stream, {grid, threads}, kernel, device_pointer<const std::uint16_t>(x), rows, columns, scale,
            device_pointer<std::uint8_t>(out.values), device_pointer<std::uint8_t>(out.transposed), partial);
   };
-  if (!sums.out) return run(out.values ? round_kernel<true, false, Make> : round_kernel<false, false, Make>, tiles, nullptr);
+  if (!sums.out)
+    return run(out.values ? round_kernel<true, false, Make> : round_kernel<false, false, Make>, row_tiles, nullptr);
   const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
   require(fitting >= 1, "quantize: the workspace is smaller than one row");
-  const std::int64_t parts = std::min({ceil_div(tiles, tiles_of_a_sum), fitting, std::int64_t{65535}});
+  const std::int64_t parts = std::min({sums_of(stream, row_tiles, column_tiles), fitting, std::int64_t{65535}});
   auto* const partial = device_pointer<float>(context.workspace());
   run(out.values ? round_kernel<true, true, Make> : round_kernel<false, true, Make>, parts, partial);
   finish_column_sums(stream, partial, parts, sums.out, {}, sums.accumulate);
@@ -304,8 +364,12 @@ void for_operands(std::span<const QuantizedTensor> operands, const Act& act) {
 
 void find_scale(StreamRef stream, OpContext& context, View x, View scale, OperandOf of) {
   require(aligned_16({x.data, scale.data}), "find_scale: tensors are aligned to 16 bytes");
-  if (of == OperandOf::gelu)
-    return scaling_elementwise(stream, context, x.elements(), ScaleOfGelu{device_pointer<const uint4>(x)}, scale);
+  if (of == OperandOf::gelu) {
+    const std::int64_t chunks = x.elements() / chunk;
+    return launch(stream, {blocks_for(stream, chunks), threads}, gelu_scale_kernel,
+                  ScaledTensor{device_pointer<const uint4>(x), chunks, device_pointer<unsigned>(scale)},
+                  cuda_context(context).scale_counters(native(stream)));
+  }
   const QuantizedTensor operand{x, {.values = {}, .transposed = {}, .scale = scale}};
   find_scales_at_once<1>(stream, context, {&operand, 1});
 }
@@ -318,7 +382,7 @@ void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out
 void transpose(StreamRef stream, OpContext&, View values, View transposed) {
   require(aligned_16({values.data, transposed.data}), "transpose: tensors are aligned to 16 bytes");
   const std::int64_t rows = values.shape[0], columns = values.shape[1];
-  const dim3 grid(grid_size(ceil_div(columns, tile)), grid_size(ceil_div(rows, tile)));
+  const dim3 grid(grid_size(ceil_div(columns, tile_columns)), grid_size(ceil_div(rows, tile_rows)));
   launch(stream, {grid, threads}, transpose_kernel, device_pointer<const std::uint8_t>(values), rows, columns,
          device_pointer<std::uint8_t>(transposed));
 }
@@ -348,7 +412,7 @@ void quantize_all(StreamRef stream, OpContext& context, std::span<const Quantize
                                        device_pointer<std::uint8_t>(out.values),
                                        device_pointer<std::uint8_t>(out.transposed),
                                        tiles};
-      tiles += ceil_div(rows, tile) * ceil_div(columns, tile);
+      tiles += ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns);
     }
     launch(stream, {grid_size(tiles), threads}, round_tensors_kernel, tensors);
   });
