@@ -21,6 +21,7 @@ struct Sizes {
         sequence(s.micro_batch.sequence),
         hidden(static_cast<double>(s.shape.hidden)),
         bytes(static_cast<double>(size_of(s.compute))),
+        operand_bytes(s.fp8 ? static_cast<double>(size_of(DType::e4m3)) : bytes),
         fp8(s.fp8),
         gathers_operands(model::gathers_operands(s, SegmentKind::mlp)) {}
 
@@ -30,13 +31,19 @@ struct Sizes {
   double rows, own_rows;
   std::int64_t sequence;
   double hidden, bytes;
+  double operand_bytes;  // of products of blocks
   bool fp8;
   bool gathers_operands;  // of first products
 
   double product(double in, double out) const { return 2 * rows * in * out; }
-  // Each of the three tensors of a product once; of a weight's gradient, which is added to in fp32, more.
-  double product_bytes(double in, double out) const { return traffic(rows, in + out, 1) + traffic(in, out, 1); }
-  double gradient_bytes(double in, double out) const { return traffic(rows, in + out, 1) + in * out * 2 * sizeof(float); }
+  // Each of the three tensors of a product once, two of them its operands; of a weight's gradient, which is added to in fp32,
+  // more.
+  double product_bytes(double from, double to, double operand) const {
+    return (rows + to) * from * operand + traffic(rows, to, 1);
+  }
+  double gradient_bytes(double in, double out, double operand) const {
+    return rows * (in + out) * operand + in * out * 2 * sizeof(float);
+  }
   // An operand of these columns, where it is quantized: read, and written in a byte an element in one form or both; and before
   // that read for the largest magnitude, where the scale is not known.
   PassWork scaled_operand(double columns, int forms) const {
@@ -77,11 +84,11 @@ void add_norm(SegmentWork& work, const Sizes& s) {
 SegmentWork head_work(const Sizes& s) {
   const auto vocab = static_cast<double>(s.shape.padded_vocab);
   SegmentWork work;
-  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight}) {
-    *pass = {
-        .matrix_flops = s.product(s.hidden, vocab), .matrix_bytes = s.product_bytes(s.hidden, vocab), .matrix_products = 1};
-  }
-  work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, vocab);
+  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
+    *pass = {.matrix_flops = s.product(s.hidden, vocab), .matrix_products = 1};
+  work.forward.matrix_bytes = s.product_bytes(s.hidden, vocab, s.bytes);
+  work.backward_input.matrix_bytes = s.product_bytes(vocab, s.hidden, s.bytes);
+  work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, vocab, s.bytes);
   work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 2), .kernels = 2};  // a row stays in the caches
   add_norm(work, s);
   return work;
@@ -97,10 +104,13 @@ struct OperandForms {
 SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, OperandForms forms, bool scaled) {
   const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
   SegmentWork work;
-  const double bytes = s.product_bytes(s.hidden, in) + s.product_bytes(out, s.hidden);
+  const auto bytes = [&](double from, double to) { return s.product_bytes(from, to, s.operand_bytes); };
   for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
-    *pass = {.matrix_flops = products, .fp8_flops = s.fp8 ? products : 0, .matrix_bytes = bytes, .matrix_products = 2};
-  work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, in) + s.gradient_bytes(out, s.hidden);
+    *pass = {.matrix_flops = products, .fp8_flops = s.fp8 ? products : 0, .matrix_products = 2};
+  work.forward.matrix_bytes = bytes(s.hidden, in) + bytes(out, s.hidden);
+  work.backward_input.matrix_bytes = bytes(s.hidden, out) + bytes(in, s.hidden);
+  work.backward_weight.matrix_bytes =
+      s.gradient_bytes(s.hidden, in, s.operand_bytes) + s.gradient_bytes(out, s.hidden, s.operand_bytes);
   // Sums of the biases' gradients, of the last product's those of own rows; with FP8 operands they are found while these are
   // rounded, unless others round some of the rows.
   const auto add_sums = [&](bool rounded, double rows, double columns) {
@@ -113,7 +123,7 @@ SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, O
     PassWork part = s.scaled_operand(from, of_operand);
     part += PassWork{.matrix_flops = s.product(from, to),
                      .fp8_flops = s.fp8 ? s.product(from, to) : 0,
-                     .matrix_bytes = s.product_bytes(from, to),
+                     .matrix_bytes = bytes(from, to),
                      .matrix_products = 1};
     return part;
   };
@@ -146,7 +156,7 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
     };
     quantize_again(s.first_operand(1), s.first_operand(2));
     quantize_again(scaled ? s.scaled_operand(last, 1) : s.operand(last, 1), s.scaled_operand(last, 1));
-    again.matrix_bytes -= s.product_bytes(last, s.hidden);
+    again.matrix_bytes -= s.product_bytes(last, s.hidden, s.operand_bytes);
     --again.matrix_products;
     input += again;
   }

@@ -88,6 +88,13 @@ TEST(SegmentWork, Fp8IsForProductsOfAttentionAndMlpAndRoundsTheirOperands) {
       const double again = recompute == Recompute::none ? 0 : 64 * (2 + 2) + out * (2 + 1);
       EXPECT_DOUBLE_EQ(fp8.backward_input.memory_bytes - plain.backward_input.memory_bytes,
                        rows * (64 * (2 + 2) + in * (scale + 2 + 2) + again));
+      // Products read a byte less of each element of their operands.
+      EXPECT_DOUBLE_EQ(plain.forward.matrix_bytes - fp8.forward.matrix_bytes, (rows + in) * 64 + (rows + 64) * out);
+      EXPECT_DOUBLE_EQ(plain.backward_weight.matrix_bytes - fp8.backward_weight.matrix_bytes, rows * (64 + in + out + 64));
+      if (recompute == Recompute::none) {
+        EXPECT_DOUBLE_EQ(plain.backward_input.matrix_bytes - fp8.backward_input.matrix_bytes,
+                         (rows + out) * 64 + (rows + 64) * in);
+      }
       // The gradients of biases are summed while they are rounded.
       EXPECT_DOUBLE_EQ(plain.backward_weight.memory_bytes - fp8.backward_weight.memory_bytes, rows * (64 + in) * 2);
       EXPECT_LT(fp8.forward_last.matrix_flops, fp8.forward.matrix_flops);
