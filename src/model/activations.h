@@ -97,6 +97,10 @@ struct SegmentSizes {
   Recompute recompute = Recompute::none;
   bool fp8 = false;  // products of attention and MLP have FP8 operands (ops/quantize.h)
   std::int64_t own_rows() const { return micro_batch.rows() / (split.sequence_parallel ? split.size : 1); }
+  // Those of a tensor that has all rows, or these alone.
+  View own_rows(const View& tensor) const {
+    return tensor.shape[0] == own_rows() ? tensor : tensor.rows(split.rank * own_rows(), own_rows());
+  }
   // This rank's rows of the residual stream of a micro-batch, which is what a message between stages carries.
   Shape own_residual() const { return {own_rows(), shape.hidden}; }
   std::size_t own_residual_bytes() const { return static_cast<std::size_t>(own_residual().elements()) * size_of(compute); }

@@ -406,10 +406,8 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   // Of the last product of forward, whose output's gradient the first of backward read; and the other way round. Under sequence
   // parallelism each rank adds to that bias what its own rows do.
   const auto of_last = [&](View x, View w, View bias) {
-    const std::int64_t own = sizes_.own_rows();
     if (bias && sizes_.split.sequence_parallel) {
-      const View rows = own == g.output.shape[0] ? g.output : g.output.rows(sizes_.split.rank * own, own);
-      ops::sum_rows(stream, context, rows, {.out = bias, .accumulate = args.accumulate});
+      ops::sum_rows(stream, context, sizes_.own_rows(g.output), {.out = bias, .accumulate = args.accumulate});
       bias = {};
     }
     product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate}, first(g),

@@ -191,22 +191,22 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
 std::function<void()> InstructionBinder::sum(View product, StreamRef s) const {
   comm::Communicator& group = groups_.of(parallel::groups::tensor);
   if (!plan_.sizes.split.sequence_parallel) return [&group, s, product] { group.all_reduce(s, product); };
-  return [&group, s, product, own = buffers_.own_rows(product)] { group.reduce_scatter(s, product, own); };
+  return [&group, s, product, own = plan_.sizes.own_rows(product)] { group.reduce_scatter(s, product, own); };
 }
 
 std::function<void()> InstructionBinder::gather(const Instruction& i, View tensor, const ops::Quantized& operand,
                                                 StreamRef s) const {
   comm::Communicator& group = groups_.of(parallel::groups::tensor);
   if (operand.values) {
-    const ops::Quantized own{.values = buffers_.own_rows(operand.values), .transposed = {}, .scale = operand.scale};
-    return [this, &group, s, own_rows = buffers_.own_rows(tensor), own, bring = gather(i, operand.values, {}, s)] {
+    const ops::Quantized own{.values = plan_.sizes.own_rows(operand.values), .transposed = {}, .scale = operand.scale};
+    return [this, &group, s, own_rows = plan_.sizes.own_rows(tensor), own, bring = gather(i, operand.values, {}, s)] {
       group.all_reduce(s, own.scale, comm::Reduction::max);
       ops::quantize(s, context_, own_rows, own);
       bring();
     };
   }
   const View& whole = tensor;
-  const View own = buffers_.own_rows(whole);
+  const View own = plan_.sizes.own_rows(whole);
   if (i.exchange.gathers_into_free()) return [&group, s, own, whole] { group.all_gather_into_free(s, own, whole); };
   return [&group, s, own, whole] { group.all_gather(s, own, whole); };
 }
@@ -218,7 +218,7 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
     const int before = i.segment - 1;
     residual = {.segment = before,
                 .weights = weights(before),
-                .sum = buffers_.own_rows(buffers_.product(i.lane)),
+                .sum = plan_.sizes.own_rows(buffers_.product(i.lane)),
                 .residual = has_norm(program.kind(before)) ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
                 .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})};
   }
@@ -266,10 +266,10 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
                   .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
                   .norm = buffers_.own_norm(i)},
       .weight_gradients = weight_gradients(i.segment),
-      .out_gradient = {i.exchange.sum ? buffers_.own_rows(product) : product},
+      .out_gradient = {i.exchange.sum ? plan_.sizes.own_rows(product) : product},
       .residual_gradient =
           has_output(program.kind(i.segment)) ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
-      .input_gradient = buffers_.own_rows(before.output),
+      .input_gradient = plan_.sizes.own_rows(before.output),
       .input_scale = before.output_scale,
       .workspace = buffers_.exchange_workspace,
       .accumulate = i.accumulate};

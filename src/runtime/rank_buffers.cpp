@@ -198,20 +198,15 @@ model::NormActivations RankBuffers::norm(const parallel::Instruction& i) const {
 
 model::NormActivations RankBuffers::own_norm(const parallel::Instruction& i) const {
   model::NormActivations own = norm(i);
-  own.out = own_rows(own.out);
+  own.out = plan_.sizes.own_rows(own.out);
   return own;
-}
-
-View RankBuffers::own_rows(View whole) const {
-  const std::int64_t rows = plan_.sizes.own_rows();
-  return rows == whole.shape[0] ? whole : whole.rows(plan_.sizes.split.rank * rows, rows);
 }
 
 View RankBuffers::whole(const parallel::BufferId& buffer) const { return output_gradient(buffer).output; }
 
 View RankBuffers::own_rows(const parallel::BufferId& buffer) const {
   if (buffer.kind == parallel::BufferKind::output) return activations_.at({buffer.index, buffer.slot}).output;
-  return own_rows(whole(buffer));
+  return plan_.sizes.own_rows(whole(buffer));
 }
 
 View RankBuffers::message(const parallel::Program& program, const parallel::Instruction& i) const {

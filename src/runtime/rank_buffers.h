@@ -48,8 +48,6 @@ class RankBuffers {
   // the buffer has room for all. [rows, hidden].
   View own_rows(const parallel::BufferId& buffer) const;
   View whole(const parallel::BufferId& buffer) const;
-  // This rank's rows of a tensor of whole rows.
-  View own_rows(View whole) const;
   // Between segments and exchanges: parallel::BufferKind::product, norm_gradient, statistics.
   View product(int lane) const { return products_[static_cast<std::size_t>(lane)]; }
   View norm_gradient(int lane) const { return norm_gradients_[static_cast<std::size_t>(lane)]; }

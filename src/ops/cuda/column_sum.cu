@@ -101,11 +101,7 @@ void sum_rows(StreamRef stream, OpContext& context, View x, const RowSums& sums)
     with_width<T>(columns % pack_width<T> == 0 && aligned_16({x.data}), [&](auto w) {
       constexpr int width = decltype(w)::value;
       const std::int64_t column_blocks = ceil_div(columns, warp_lanes * width);
-      // As many blocks as are resident at once, so that none of them runs alone at the end.
-      int blocks_per_multiprocessor = 0;
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, column_sum_kernel<T, width>,
-                                                          warps * warp_lanes, 0));
-      const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+      const std::int64_t resident = resident_blocks(stream, column_sum_kernel<T, width>, warps * warp_lanes);
       const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
       require(fitting >= 1, "sum_rows: the workspace is smaller than one row");
       const std::int64_t parts = std::min(

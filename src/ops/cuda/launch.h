@@ -160,6 +160,15 @@ inline int multiprocessors(Device device) {
   return count;
 }
 
+// Blocks of a kernel that run at once. Of kernels that go on from block to block: so many, and none of them runs alone at the
+// end.
+template <typename Kernel>
+std::int64_t resident_blocks(StreamRef stream, Kernel kernel, std::int64_t threads, std::size_t shared_bytes = 0) {
+  int of_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_multiprocessor, kernel, static_cast<int>(threads), shared_bytes));
+  return std::int64_t{of_multiprocessor} * multiprocessors(stream.device());
+}
+
 // Static and dynamic shared memory of one block together, once cudaFuncSetAttribute has allowed it.
 inline std::int64_t most_shared_bytes(Device device) {
   int bytes = 0;

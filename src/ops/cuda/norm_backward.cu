@@ -261,10 +261,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
 
   const auto launch_and_finish = [&](auto kernel, std::int64_t threads, std::int64_t shared_bytes, std::int64_t groups) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    int blocks_per_multiprocessor = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
-                                                        static_cast<std::size_t>(shared_bytes)));
-    const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+    const std::int64_t resident = resident_blocks(stream, kernel, threads, static_cast<std::size_t>(shared_bytes));
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     launch(stream, {grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes)}, kernel, pointers,

@@ -199,10 +199,7 @@ __global__ void __launch_bounds__(block_threads)
 template <typename Scale, typename Kernel>
 unsigned norm_blocks(StreamRef stream, Kernel kernel, int threads, std::int64_t blocks) {
   if constexpr (!Scale::wanted) return grid_size(blocks);
-  int blocks_per_multiprocessor = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, threads, 0));
-  const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
-  return grid_size(ceil_div(blocks, ceil_div(blocks, resident)));
+  return grid_size(ceil_div(blocks, ceil_div(blocks, resident_blocks(stream, kernel, threads))));
 }
 
 template <typename T, int Packs, bool Centred, typename Scale>

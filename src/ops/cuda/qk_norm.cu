@@ -175,11 +175,7 @@ void qk_norm_backward(StreamRef stream, OpContext& context, const QkNormBackward
       require(fitting >= 1, "qk_norm_backward: heads of " + std::to_string(dim) + " columns");
       const std::int64_t threads = std::min(threads_for(heads.normed, heads.lanes), fitting * heads.lanes);
       const auto shared_bytes = static_cast<std::size_t>(threads / heads.lanes * 2 * dim) * sizeof(float);
-      int blocks_per_multiprocessor = 0;
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
-                                                          shared_bytes));
-      const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
-      const std::int64_t parts = std::min({tokens, resident, most_parts});
+      const std::int64_t parts = std::min({tokens, resident_blocks(stream, kernel, threads, shared_bytes), most_parts});
       launch(stream, {grid_size(parts), static_cast<unsigned>(threads), shared_bytes}, kernel, device_pointer<T>(args.x),
              device_pointer<T>(args.query_gain), device_pointer<T>(args.key_gain), device_pointer<T>(args.dqkv), partial,
              tokens, heads, args.epsilon);

@@ -117,10 +117,8 @@ template <typename Body>
 void scaling_elementwise(StreamRef stream, OpContext& context, std::int64_t count, const Body& body, View scale) {
   constexpr int width = pack_width<__nv_bfloat16>;
   const auto kernel = scaling_elementwise_kernel<width, Body>;
-  int blocks_per_multiprocessor = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, scaling_threads, 0));
-  const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
   const std::int64_t packs = count / width, blocks = std::max<std::int64_t>(1, ceil_div(packs, scaling_threads));
+  const std::int64_t resident = resident_blocks(stream, kernel, scaling_threads);
   launch(stream, {grid_size(std::min(resident, blocks)), scaling_threads}, kernel, packs, body, device_pointer<unsigned>(scale),
          cuda_context(context).scale_counters(native(stream)));
 }
