@@ -36,7 +36,8 @@ std::vector<pid_t> processes_with(const std::string& text) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const pid_t process = std::atoi(entry.path().filename().c_str());
     std::ifstream file(entry.path() / "cmdline");
-    const std::string command((std::istreambuf_iterator<char>(file)), {});
+    std::string command;
+    std::getline(file, command);  // nothing, of a process that ends meanwhile
     if (process > 0 && process != ::getpid() && command.find(text) != std::string::npos) found.push_back(process);
   }
   return found;
