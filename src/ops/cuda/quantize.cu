@@ -30,27 +30,34 @@ struct ScaledTensors {
   ScaledTensor list[most];
 };
 
+// Calls act(words) on the chunks of this thread, `loads` of them read at once, and singly at the end.
+template <typename Act>
+__device__ void for_chunks(const uint4* x, std::int64_t count, const Act& act) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  for (; i + (loads - 1) * stride < count; i += loads * stride) {
+    uint4 words[loads];
+#pragma unroll
+    for (int n = 0; n < loads; ++n) words[n] = x[i + n * stride];
+    act(words);
+  }
+  for (; i < count; i += stride) {
+    const uint4 words[] = {x[i]};
+    act(words);
+  }
+}
+
 // A row of blocks for each tensor.
 template <int most>
 __global__ void scale_kernel(ScaledTensors<most> tensors, ScaleCounters counters) {
   await_previous_kernel();
   let_next_kernel_begin();
   const ScaledTensor& tensor = tensors.list[blockIdx.y];
-  const uint4* const x = tensor.x;
   LargestMagnitude largest;
-  const auto take = [&](const uint4& words) {
-    for (const unsigned word : {words.x, words.y, words.z, words.w}) largest.take(word);
-  };
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  for (; i + (loads - 1) * stride < tensor.chunks; i += loads * stride) {
-    uint4 words[loads];
+  for_chunks(tensor.x, tensor.chunks, [&](const auto& chunks) {
 #pragma unroll
-    for (int n = 0; n < loads; ++n) words[n] = x[i + n * stride];
-#pragma unroll
-    for (int n = 0; n < loads; ++n) take(words[n]);
-  }
-  for (; i < tensor.chunks; i += stride) take(x[i]);
+    for (const uint4& words : chunks) largest.take(words);
+  });
   finish_scale(largest, tensor.scale, counters + 2 * blockIdx.y);
 }
 
@@ -70,7 +77,7 @@ struct Gelu {
   }
 };
 
-// Magnitudes of 16-bit floats as whole numbers, which are in their order.
+// Bits of bf16, which without their signs are in the order of what they stand for.
 constexpr unsigned most_of_negative = 0x3e31;  // 0.173: |gelu(x)| of x < 0 is no more
 constexpr unsigned minus_infinity = 0xff80;    // and behind it what is negative and not a number
 
@@ -91,23 +98,16 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     const int up_to = max(static_cast<int>(most) >> 16, static_cast<int>(most << 16) >> 16);
     const bool finite = max(least >> 16, least & 0xffffu) < minus_infinity;
     if (finite && up_to <= static_cast<int>(seen) && seen >= most_of_negative) return;
-    const uint4 made = Gelu()(words);
-    for (const unsigned word : {made.x, made.y, made.z, made.w}) largest.take(word);
-    seen = max(seen, max(largest.pairs >> 16, largest.pairs & 0xffffu));
+    largest.take(Gelu()(words));
+    seen = max(seen, largest.bits());
   };
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  for (; i + (loads - 1) * stride < tensor.chunks; i += loads * stride) {
-    uint4 words[loads];
-#pragma unroll
-    for (int n = 0; n < loads; ++n) words[n] = tensor.x[i + n * stride];
+  for_chunks(tensor.x, tensor.chunks, [&](const auto& chunks) {
     const unsigned known = *static_cast<volatile unsigned*>(&seen_by_block);  // by now, or a little before
     seen = max(seen, known);
 #pragma unroll
-    for (int n = 0; n < loads; ++n) take(words[n]);
+    for (const uint4& words : chunks) take(words);
     if (seen > known) atomicMax(&seen_by_block, seen);
-  }
-  for (; i < tensor.chunks; i += stride) take(tensor.x[i]);
+  });
   finish_scale(largest, tensor.scale, counters);
 }
 

@@ -17,6 +17,10 @@ constexpr unsigned infinity_bits = 0x7f800000u;
 // Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top.
 struct LargestMagnitude {
   unsigned pairs = 0;
+  __device__ unsigned bits() const { return max(pairs >> 16, pairs & 0xffffu); }
+  __device__ void take(const uint4& words) {
+    for (const unsigned word : {words.x, words.y, words.z, words.w}) take(word);
+  }
   __device__ void take(unsigned pair) { pairs = __vmaxu2(pairs, pair & 0x7fff7fffu); }
   template <int Width>
   __device__ void take(const Pack<__nv_bfloat16, Width>& pack) {
@@ -39,7 +43,7 @@ __device__ inline float scale_of(unsigned bits) {
 // Called by every thread of every block, at most 1024 to a block. The last block to come writes the scale's four words.
 __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned* scale, ScaleCounters counters) {
   __shared__ unsigned of_warps[warp_lanes];
-  unsigned most = __reduce_max_sync(full_warp, max(of_thread.pairs >> 16, of_thread.pairs & 0xffffu));
+  unsigned most = __reduce_max_sync(full_warp, of_thread.bits());
   if (threadIdx.x % warp_lanes == 0) of_warps[threadIdx.x / warp_lanes] = most;
   __syncthreads();
   if (threadIdx.x >= warp_lanes) return;
