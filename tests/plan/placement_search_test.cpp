@@ -135,7 +135,12 @@ TEST(Placement, AListThatIsNoPlacementIsRefusedWithAllThatIsWrong) {
   PlacementOptions options;
   options.strategy = PlacementStrategy::given;
   options.given = {0, 0};
-  EXPECT_THROW(place(fabric, test::traffic(parallel::make_layout(1, 1, 2), {.tensor = 1}), options), ConfigError);
+  try {
+    place(fabric, test::traffic(parallel::make_layout(1, 1, 2), {.tensor = 1}), options);
+    ADD_FAILURE() << "two ranks on one GPU were placed";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("placement.devices=[...]: rank 1 is on GPU 0, where rank 0 is already"));
+  }
   EXPECT_THROW(place(fabric, test::traffic(parallel::make_layout(5, 1, 1), {.forward = 1})), ConfigError);
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/plural.h"
 #include "plan/placement/exact.h"
 #include "plan/placement/hierarchy.h"
 #include "plan/placement/local_search.h"
@@ -72,8 +73,8 @@ Symmetry& Placer::symmetry() {
 std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_rank, const parallel::Layout& layout, int gpus) {
   std::vector<std::string> problems;
   if (gpu_of_rank.size() != static_cast<std::size_t>(layout.ranks())) {
-    problems.push_back("names " + std::to_string(gpu_of_rank.size()) + " GPUs, but " + layout.to_string() + " has " +
-                       std::to_string(layout.ranks()) + " ranks; name one GPU for each");
+    problems.push_back("names " + plural(gpu_of_rank.size(), "GPU") + ", but " + layout.to_string() + " has " +
+                       plural(layout.ranks(), "rank") + "; name one GPU for each");
   }
   std::vector<int> rank_on(static_cast<std::size_t>(std::max(gpus, 0)), -1);
   for (std::size_t rank = 0; rank < gpu_of_rank.size(); ++rank) {
@@ -144,7 +145,7 @@ PlacementResult Placer::place(const Traffic& traffic, const PlacementOptions& op
   if (options.strategy == PlacementStrategy::given) {
     std::vector<ConfigProblem> problems;
     for (const std::string& problem : problems_of_placement(options.given, layout, fabric_.gpus()))
-      problems.push_back({"placement.strategy", "explicit", problem, "", 0});
+      problems.push_back({"placement.devices", "[...]", problem, "", 0});
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
   CostModel model(rings_, traffic);
