@@ -123,7 +123,8 @@ struct DataConfig {
   template <typename Keys>
   static void declare(Keys& k) {
     k.key("train", &DataConfig::train, k.globs(),
-          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes`, `sentencepiece` and "
+          "Files to train on. `*` and `?` match within a folder, `**` any depth, but none behind links. Text for `bytes`, "
+          "`sentencepiece` and "
           "`huggingface`, shards for `tokens`. Of a text named `*.jsonl` each line is a document, and what is named `*.zst` is "
           "decompressed (docs/data.md). Quote a glob that begins with `*`, which YAML reads as an alias.");
     k.key(

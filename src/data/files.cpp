@@ -49,33 +49,42 @@ class GlobMatcher {
     visit(fs::path(), 0);
   }
   const std::set<std::string>& files() const { return files_; }
+  // What it may match and cannot see, with the reason: "corpus/b: Permission denied".
+  const std::set<std::string>& unseen() const { return unseen_; }
 
  private:
   void visit(const fs::path& base, std::size_t index) {
     // Two `**` in a glob reach the same place by many ways; once is enough.
     if (!visited_.insert({base.string(), index}).second) return;
+    std::error_code error;
     if (index == components_.size()) {
+      const fs::file_status status = fs::status(base, error);
+      if (fs::is_regular_file(status)) files_.insert(base.string());
+      if (status.type() == fs::file_type::none) cannot_see(base, error.message());
       std::error_code ignored;
-      if (fs::is_regular_file(base, ignored)) files_.insert(base.string());
+      if (!fs::exists(status) && fs::is_symlink(base, ignored)) cannot_see(base, "a link to nothing");
       return;
     }
     const std::string component = components_[index].string();
     if (!has_wildcard(component)) return visit(base / component, index + 1);
     const bool any_depth = component == "**";
     if (any_depth) visit_below(base, index);
-    std::error_code failed;
-    for (fs::directory_iterator entry(base.empty() ? fs::path(".") : base, failed), end; !failed && entry != end;
-         entry.increment(failed)) {
+    for (fs::directory_iterator entry(base.empty() ? fs::path(".") : base, error), end; !error && entry != end;
+         entry.increment(error)) {
       const std::string name = entry->path().filename().string();
       if (!matches(any_depth ? "*" : component, name)) continue;
-      std::error_code ignored;
+      std::error_code ignored;  // of what cannot be seen, which visit() finds too
       const bool folder = entry->is_directory(ignored);
-      if (folder && entry->is_symlink(ignored)) continue;
+      if (any_depth && folder && entry->is_symlink(ignored)) continue;  // which may lead round in a circle
       if (any_depth && folder) visit(base / name, index);
       if (!any_depth) visit(base / name, index + 1);
       if (any_depth && !folder && index + 1 == components_.size()) visit(base / name, index + 1);
     }
+    const bool is_none = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (error && !is_none) cannot_see(base, error.message());
   }
+
+  void cannot_see(const fs::path& path, const std::string& why) { unseen_.insert(path.string() + ": " + why); }
 
   // `**` standing for no folder at all.
   void visit_below(const fs::path& base, std::size_t index) {
@@ -84,7 +93,7 @@ class GlobMatcher {
 
   std::vector<fs::path> components_;
   std::set<std::pair<std::string, std::size_t>> visited_;
-  std::set<std::string> files_;
+  std::set<std::string> files_, unseen_;
 };
 
 }  // namespace
@@ -96,7 +105,9 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
   for (const std::string& glob : globs) {
     const GlobMatcher walk{fs::path(glob)};
     std::error_code ignored;
-    if (walk.files().empty()) {
+    for (const std::string& unseen : walk.unseen())
+      problems.push_back({key, glob, "matches what cannot be read: " + unseen, "", 0});
+    if (walk.files().empty() && walk.unseen().empty()) {
       const bool folder = fs::is_directory(glob, ignored);
       problems.push_back({key, glob,
                           folder ? fmt::format("is a directory: write {}/** for the files below it", glob) : "matches no file",

@@ -22,8 +22,9 @@ struct MatchedFile {
 };
 
 // The regular files that `globs` match: in the order of the globs, sorted by path (bytewise) within each, every file once.
-// `*` and `?` match within a folder, `**` any number of folders. A wildcard matches neither names that begin with a dot nor
-// the folders behind symbolic links. A glob that matches nothing is a ConfigError on `key` ("data.train").
+// `*` and `?` match within a folder, `**` any number of folders, but none behind a symbolic link. A wildcard does not match
+// names that begin with a dot. ConfigError on `key` ("data.train") for a glob that matches nothing, and for each folder or link
+// that a glob leads to and that cannot be read.
 std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, const std::string& key);
 
 // A regular file of data, as long as it is when it is opened. Read, never mapped: a file that gets shorter while a run uses it,

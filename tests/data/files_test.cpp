@@ -14,7 +14,9 @@
 namespace plait::data {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class Globs : public testing::Test {
  protected:
@@ -54,9 +56,23 @@ TEST_F(Globs, MatchHiddenNamesOnlyWhenAsked) {
   EXPECT_THAT(match({".git/*"}), ElementsAre(".git/config.txt"));
 }
 
-TEST_F(Globs, DoNotFollowLinksToFolders) {
+TEST_F(Globs, FollowLinksToFoldersOneByOneButNotAtAnyDepth) {
   std::filesystem::create_directory_symlink(folder_ / "", folder_ / "x/loop");
   EXPECT_THAT(match({"x/**"}), ElementsAre("x/c.txt", "x/y/d.txt", "x/y/z/e.md"));
+  EXPECT_THAT(match({"x/*/a.txt"}), ElementsAre("a.txt")) << "x/loop/a.txt, as it is shown here";
+}
+
+// A part of the data that a run would else do without, and nobody would know.
+TEST_F(Globs, RefuseWhatTheyLeadToAndCannotSee) {
+  const auto refusal = [&](const std::string& glob) { return config_error([&] { match({glob}); }); };
+  std::filesystem::create_symlink("nothing.txt", folder_ / "x/y/gone.txt");
+  for (const char* glob : {"x/y/*.txt", "x/**", "x/y/gone.txt", "x/*/gone.txt"})
+    EXPECT_THAT(refusal(glob),
+                AllOf(HasSubstr("key="), HasSubstr("cannot be read"), HasSubstr("x/y/gone.txt: a link to nothing")));
+  EXPECT_THAT(match({"*.txt", "x/*.txt", "x/y/d*"}), ElementsAre("a.txt", "b.txt", "x/c.txt", "x/y/d.txt"));
+  std::filesystem::create_symlink("circle", folder_ / "circle");
+  EXPECT_THAT(refusal("circle/*"), HasSubstr("circle: Too many levels of symbolic links"));
+  EXPECT_THAT(refusal("**"), HasSubstr("circle: Too many levels of symbolic links"));
 }
 
 TEST_F(Globs, KnowWhetherAWildcardMatched) {
