@@ -102,26 +102,32 @@ class SentencePieceTokenizer final : public Tokenizer {
         control.push_back({.content = processor_.IdToPiece(id), .id = id, .special = true});
     }
     control_.emplace(std::move(control));
+    cut_ = cut_of_model();
   }
 
   std::string kind() const override { return "sentencepiece"; }
   std::int64_t vocab() const override { return processor_.GetPieceSize(); }
 
-  std::vector<std::int32_t> encode_piece(std::string_view text, bool) const override {
+  std::vector<std::int32_t> encode_piece(std::string_view text, bool begins) const override {
     if (const auto offset = first_invalid_utf8(text)) {
       throw ConfigError(
           fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
     }
     std::vector<std::int32_t> tokens;
-    std::vector<int> ids;
-    while (!text.empty()) {
-      const std::size_t length = data::piece_length(text, encoded_piece_bytes);
-      const auto status = processor_.Encode(text.substr(0, length), &ids);
-      if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
+    each_part(text, begins, [&](std::string_view part, std::size_t) {
+      const std::vector<int> ids = ids_of(part);
       tokens.insert(tokens.end(), ids.begin(), ids.end());
-      text.remove_prefix(length);
-    }
+    });
     return tokens;
+  }
+
+  std::size_t piece_length(std::string_view text, std::size_t most) const override {
+    if (text.size() <= most) return text.size();
+    if (cut_ == Cut::anywhere) return data::piece_length(text, most);
+    for (std::size_t at = most; at > 1; --at) {
+      if (is_lone_space(text, at - 1) && is_graphic(text[at - 2])) return at - 1;
+    }
+    return data::piece_length(text, most);
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -165,23 +171,62 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void encode_section(std::string_view text, bool, std::vector<std::int32_t>& tokens,
                       std::vector<std::size_t>& ends) const override {
-    for (std::size_t done = 0; done < text.size();) {
-      const std::string_view part = text.substr(done, data::piece_length(text.substr(done), encoded_piece_bytes));
+    each_part(text, true, [&](std::string_view part, std::size_t begin) {
       const std::string message = processor_.EncodeAsSerializedProto(part);
       PieceReader pieces(message);
       std::int32_t id = 0;
       for (std::size_t end = 0; pieces.next(id, end);) {
         tokens.push_back(id);
-        ends.push_back(done + std::min(end, part.size()));
+        ends.push_back(begin + std::min(end, part.size()));
       }
-      done += part.size();
-    }
+    });
   }
 
  private:
+  // Where the tokens of two parts are those of the whole: at a space between words. The second part begins with it, or behind
+  // it: the model puts a space before each text (add_dummy_prefix). `anywhere`: at neither.
+  enum class Cut { before_space, behind_space, anywhere };
+
+  Cut cut_of_model() const {
+    const auto joined = [this](std::string_view first, std::string_view second) {
+      std::vector<int> ids = ids_of(first);
+      const std::vector<int> more = ids_of(second);
+      ids.insert(ids.end(), more.begin(), more.end());
+      return ids;
+    };
+    const std::vector<int> whole = ids_of("a b");
+    if (whole == joined("a", " b")) return Cut::before_space;
+    return whole == joined("a", "b") ? Cut::behind_space : Cut::anywhere;
+  }
+
+  static bool is_graphic(char c) { return c > ' ' && c <= '~'; }
+  static bool is_lone_space(std::string_view text, std::size_t at) {
+    return text[at] == ' ' && at + 1 < text.size() && is_graphic(text[at + 1]);
+  }
+
+  // Calls `encode` with the parts of a text, or of a later piece of one, and where in `text` each begins.
+  template <typename Encode>
+  void each_part(std::string_view text, bool begins, const Encode& encode) const {
+    for (std::size_t done = 0; done < text.size(); begins = false) {
+      const std::size_t next = done + piece_length(text.substr(done), encoded_piece_bytes);
+      const bool skips = !begins && cut_ == Cut::behind_space && is_lone_space(text, done);
+      const std::size_t begin = skips ? done + 1 : done;
+      encode(text.substr(begin, next - begin), begin);
+      done = next;
+    }
+  }
+
+  std::vector<int> ids_of(std::string_view text) const {
+    std::vector<int> ids;
+    const auto status = processor_.Encode(text, &ids);
+    if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
+    return ids;
+  }
+
   std::string model_;
   std::optional<AddedTokenFinder> control_;
   sentencepiece::SentencePieceProcessor processor_;
+  Cut cut_ = Cut::anywhere;
 };
 
 // Every `stride`-th line of some files, without its line break, which byte fallback encodes.

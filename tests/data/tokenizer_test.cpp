@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#include <spdlog/fmt/fmt.h>
 
 #include "core/config_error.h"
 #include "core/error.h"
@@ -75,6 +78,50 @@ TEST_F(SentencePiece, IsTrainedDeterministicallyAndIsLossless) {
   }
   EXPECT_LT(tokenizer->encode(some_text(1000, 4)).size(), 400u) << "it has learnt the words";
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{400}), " <400>");
+}
+
+// Models that others trained mostly put a space before a text (add_dummy_prefix), which must not show where a long one is cut.
+TEST_F(SentencePiece, GivesALongTextTheTokensThatTheLibraryGives) {
+  std::string text;
+  for (int i = 0; text.size() < 300'000; ++i) text += fmt::format("{}word{} to{}", i % 50 == 0 ? "\n" : " ", i % 97, i % 7);
+  const std::string sample = folder_.write("sample.txt", text.substr(1, 20'000));
+  for (const char* rule : {"identity", "nmt_nfkc"}) {
+    for (const char* prefix : {"true", "false"}) {
+      for (const char* trimmed : {"true", "false"}) {
+        // Takes the space from the begin of each text, where nothing then stands for it.
+        if (std::string(prefix) == "false" && std::string(trimmed) == "true") continue;
+        for (const char* type : {"unigram", "bpe"}) {
+          std::string model;
+          ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", sample},
+                                                                  {"model_prefix", ""},
+                                                                  {"model_type", type},
+                                                                  {"vocab_size", "60"},
+                                                                  {"hard_vocab_limit", "false"},
+                                                                  {"normalization_rule_name", rule},
+                                                                  {"add_dummy_prefix", prefix},
+                                                                  {"remove_extra_whitespaces", trimmed},
+                                                                  {"num_threads", "1"},
+                                                                  {"minloglevel", "2"}},
+                                                                 nullptr, &model)
+                          .ok());
+          sentencepiece::SentencePieceProcessor whole;
+          ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
+          const auto tokenizer = load_sentencepiece(folder_.write("m.model", model));
+          const std::vector<int> wanted = whole.EncodeAsIds(text);
+          EXPECT_TRUE(tokenizer->encode(text) == std::vector<std::int32_t>(wanted.begin(), wanted.end()))
+              << rule << " " << prefix << " " << trimmed << " " << type;
+          std::vector<std::int32_t> pieces;
+          for (std::string_view rest = text; !rest.empty();) {
+            const std::size_t length = tokenizer->piece_length(rest, 100'000);
+            const std::vector<std::int32_t> piece = tokenizer->encode_piece(rest.substr(0, length), pieces.empty());
+            pieces.insert(pieces.end(), piece.begin(), piece.end());
+            rest.remove_prefix(length);
+          }
+          EXPECT_TRUE(pieces == std::vector<std::int32_t>(wanted.begin(), wanted.end()));
+        }
+      }
+    }
+  }
 }
 
 TEST_F(SentencePiece, IsCreatedFromTheConfigurationAndFeedsADataset) {
