@@ -18,7 +18,6 @@ namespace {
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t max_dims = 16;
-constexpr int deepest_header = 8;
 constexpr std::uint64_t most_elements = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::array<std::pair<std::string_view, DType>, 6> dtype_names{{{"F32", DType::f32},
@@ -70,7 +69,8 @@ class HeaderParser {
   SafetensorsLayout parse() {
     layout_.file_bytes = file_.size();
     read_header();
-    const nlohmann::json header = parse_json(std::string_view(layout_.header).substr(length_bytes));
+    const nlohmann::json header = parse_json(std::string_view(layout_.header).substr(length_bytes),
+                                             [this](const std::string& problem) { fail("the header " + problem); });
     if (!header.is_object()) fail("the header is not a JSON object");
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add_tensor(name, entry);
@@ -98,14 +98,6 @@ class HeaderParser {
     layout_.header.resize(length_bytes + length);
     file_.read_at(0, layout_.header.data(), layout_.header.size());
     if (length == 0 || layout_.header[length_bytes] != '{') fail("the header does not start with '{'");
-  }
-
-  nlohmann::json parse_json(std::string_view text) const {
-    const auto bounded = [this](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      if (depth > deepest_header) fail("the header is nested deeper than " + std::to_string(deepest_header));
-      return true;
-    };
-    return plait::parse_json(text, [this](const std::string& problem) { fail("the header " + problem); }, bounded);
   }
 
   void add_tensor(const std::string& name, const nlohmann::json& entry) {

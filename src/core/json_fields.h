@@ -37,13 +37,13 @@ class JsonFields {
                  const std::function<void(const std::string& name, const std::string& value)>& read) const;
 
   const nlohmann::ordered_json& json() const { return *json_; }
-  [[noreturn]] void fail(const std::string& key, const std::string& rule) const;
+  [[noreturn]] void fail(const std::string& key, const std::string& rule) const;  // "": of the object itself
 
  private:
   JsonFields(const nlohmann::ordered_json& json, std::string source, std::string path);
   const nlohmann::ordered_json* find(const std::string& key) const;  // null: missing, or null itself
   const nlohmann::ordered_json& get(const std::string& key, const char* rule) const;
-  std::string path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+  std::string path_of(const std::string& key) const { return path_ + (path_.empty() || key.empty() ? "" : ".") + key; }
 
   const nlohmann::ordered_json* json_;
   std::string source_, path_;

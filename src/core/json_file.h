@@ -43,6 +43,10 @@ class CountingIterator {
 // What is wrong with `text`, of which the library's parser threw `error`: "is not JSON (at byte 12)".
 std::string json_problem(std::string_view text, const nlohmann::json::exception& error);
 
+// Arrays and objects within each other. A level takes many times the memory of its bracket, and who walks through them a frame
+// of the stack.
+inline constexpr int deepest_json = 100;
+
 // The value that `text` is, a Json of the library's. `refuse` is told what is wrong with it, "is not JSON (at byte 12)", and
 // throws. `watch`, which may throw too, is called as the library's parser_callback_t; `read`: how far the parser has come then,
 // in bytes.
@@ -51,9 +55,15 @@ Json parse_json(std::string_view text, const Refuse& refuse, const typename Json
                 std::size_t* read = nullptr) {
   std::size_t unwanted = 0;
   std::size_t* const count = read ? read : &unwanted;
+  const auto bounded = [&](int depth, typename Json::parse_event_t event, Json& value) {
+    using Event = typename Json::parse_event_t;
+    if (depth >= deepest_json && (event == Event::object_start || event == Event::array_start))
+      refuse("is nested deeper than " + std::to_string(deepest_json) + " levels");
+    return watch == nullptr || watch(depth, event, value);
+  };
   std::string problem;
   try {
-    return Json::parse(CountingIterator(text.data(), count), CountingIterator(text.data() + text.size(), count), watch);
+    return Json::parse(CountingIterator(text.data(), count), CountingIterator(text.data() + text.size(), count), bounded);
   } catch (const nlohmann::json::exception& error) {
     problem = json_problem(text, error);
   }
@@ -62,7 +72,7 @@ Json parse_json(std::string_view text, const Refuse& refuse, const typename Json
 }
 
 // ConfigError naming the file if it cannot be read (followed by `hint` and the reason), is not a regular file, is longer than
-// `most_bytes` or is not JSON.
+// `most_bytes` or is not JSON that parse_json takes.
 nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes, const std::string& hint = "");
 
 }  // namespace plait

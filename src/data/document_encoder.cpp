@@ -9,11 +9,7 @@
 #include "data/zstd_reader.h"
 
 namespace plait::data {
-namespace {
-
-constexpr int deepest = 100;  // a level takes many times the memory of its bracket
-
-}  // namespace
+namespace {}  // namespace
 
 bool is_jsonl(const std::filesystem::path& path) { return (is_zstd(path) ? path.stem() : path).extension() == ".jsonl"; }
 
@@ -45,12 +41,7 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
   const auto refuse = [&](const std::string& why) {
     throw ConfigError({{fmt::format("{}:{}", file.string(), number), "", why, "", 0}});
   };
-  using Event = nlohmann::json::parse_event_t;
-  const nlohmann::json document = parse_json(line, refuse, [&](int depth, Event event, nlohmann::json&) {
-    if (depth >= deepest && (event == Event::array_start || event == Event::object_start))
-      refuse(fmt::format("is nested deeper than {} levels", deepest));
-    return true;
-  });
+  const nlohmann::json document = parse_json(line, refuse);
   if (!document.is_object()) refuse("must be a JSON object");
   const auto text = document.find(text_key_), messages = document.find("messages");
   if (chat_ && messages != document.end()) {

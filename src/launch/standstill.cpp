@@ -10,6 +10,7 @@
 #include <set>
 
 #include "comm/fields.h"
+#include "core/config_limits.h"
 #include "core/host_name.h"
 #include "parallel/program_set.h"
 
@@ -235,7 +236,7 @@ void to_json(nlohmann::ordered_json& json, const RankStanding& standing) {
 }
 
 void from_json(const nlohmann::ordered_json& json, RankStanding& standing) {
-  constexpr std::int64_t most_ranks = 1 << 24;
+  constexpr std::int64_t most_ranks = limits::ranks.most;
   const auto counts = [&](comm::Fields& fields, const char* name) {
     return fields.list(name, most_ranks).get<std::map<int, std::uint64_t>>();
   };

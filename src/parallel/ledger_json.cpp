@@ -43,8 +43,8 @@ void from_json(const Json& json, Ledger& ledger) {
   for (const CommunicationKind kind : communication_kinds) {
     const Json& kinds = json.at("kinds");
     // As ledgers were written before tensor collectives became exchanges.
-    const bool old = kind == CommunicationKind::exchanges && !kinds.contains(key_of(kind));
-    const Json& times = kinds.at(old ? "tensor_collectives" : key_of(kind));
+    const auto old = kind == CommunicationKind::exchanges ? kinds.find("tensor_collectives") : kinds.end();
+    const Json& times = old != kinds.end() ? *old : kinds.at(key_of(kind));
     ledger.of(kind) = {number(times, "count"), number(times, "total_ms"), number(times, "exposed_ms")};
   }
   for (const Json& peer : json.at("peers")) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/schedule_file.h"
@@ -18,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_written_ranks = 1 << 20;
+constexpr auto most_written_ranks = static_cast<std::size_t>(limits::ranks.most);
 
 double ms(double seconds) { return 1e3 * seconds; }
 

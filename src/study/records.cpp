@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
@@ -12,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t any_count = std::numeric_limits<std::int64_t>::max();
-constexpr int most_ranks = 1 << 20;
+constexpr std::int64_t most_ranks = limits::ranks.most;
 constexpr std::size_t most_steps = 1'000'000;
 constexpr std::size_t most_text = 1 << 20;
 constexpr std::size_t most_coordinates = 64;
@@ -43,7 +44,9 @@ parallel::Ledger ledger_from(const JsonFields& fields) {
   try {
     return fields.json().get<parallel::Ledger>();
   } catch (const Json::exception& error) {
-    fields.fail("kinds", std::string("part of a ledger (parallel/ledger_json.h): ") + error.what());
+    const std::string why = error.what();
+    const auto name = why.find("] ");  // the library's, of the error
+    fields.fail("", "a ledger as plait writes it: " + why.substr(name == std::string::npos ? 0 : name + 2));
   }
 }
 
@@ -78,8 +81,11 @@ PointFacts facts_from(const JsonFields& fields) {
   const auto count = [&](const char* key) { return fields.integer(key, 1, any_count); };
   facts.ranks = static_cast<int>(fields.integer("ranks", 1, most_ranks));
   const JsonFields layout = fields.object("layout");
-  const auto size = [&](const char* axis) { return static_cast<int>(layout.integer(axis, 1, most_ranks)); };
-  facts.layout = parallel::make_layout(size("pipeline"), size("data"), size("tensor"));
+  const auto size = [&](const char* axis, std::int64_t most) { return static_cast<int>(layout.integer(axis, 1, most)); };
+  const int pipeline = size("pipeline", facts.ranks), data = size("data", facts.ranks / pipeline);
+  facts.layout = parallel::make_layout(pipeline, data, size("tensor", facts.ranks / pipeline / data));
+  if (facts.layout.ranks() != facts.ranks)
+    layout.fail("tensor", "such that the axes make " + std::to_string(facts.ranks) + " ranks");
   facts.schedule = fields.text("schedule");
   facts.virtual_stages = count("virtual_stages");
   facts.zero = fields.integer("zero", 0, 3);

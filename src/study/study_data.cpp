@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_fields.h"
+#include "core/json_file.h"
 #include "core/shell_quoted.h"
 #include "core/whole_number.h"
 #include "study/progress.h"
@@ -35,8 +36,7 @@ void each_line(const fs::path& path, bool grows, const std::function<void(const 
     if (end == std::string::npos && grows) return;
     const std::string line = text.substr(begin, end == std::string::npos ? end : end - begin);
     const std::string source = fmt::format("{}:{}", path.string(), number);
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_discarded()) throw ConfigError(source + ": is not JSON");
+    const Json json = parse_json<Json>(line, [&](const std::string& problem) { throw ConfigError(source + ": " + problem); });
     read(JsonFields(json, source));
     begin = end == std::string::npos ? text.size() : end + 1;
   }
@@ -168,8 +168,7 @@ StudyData read_study(const fs::path& folder) {
   data.folder = folder;
   data.config = checkpoint::load_run_config(folder);
   const fs::path environment = folder / "environment.json";
-  const Json json = Json::parse(read_text(environment, most_file_bytes), nullptr, false);
-  if (json.is_discarded()) throw ConfigError(environment.string() + ": is not JSON");
+  const Json json = read_json_file(environment.string(), most_file_bytes);
   data.environment = train::environment_from(json, environment.string());
   if (const auto graph = json.find("topology"); graph != json.end() && !graph->is_null())
     data.topology = topology::import_topology_json(graph->dump(), environment.string() + ": topology").graph;

@@ -157,6 +157,21 @@ TEST_F(StudyDataTest, RefusesAFolderThatIsNone) {
   EXPECT_THAT(refusal(), HasSubstr("holds no points"));
   std::ofstream(study_ / "environment.json") << "{}";
   EXPECT_THAT(refusal(), HasSubstr("environment.json"));
+  std::ofstream(study_ / "environment.json") << "{\"topology\":" << std::string(1'000'000, '[');
+  EXPECT_THAT(refusal(), HasSubstr("environment.json: is nested deeper than 100 levels"));
+}
+
+TEST_F(StudyDataTest, RefusesAPointWhoseAxesAreNotItsRanks) {
+  const auto with = [&](int ranks, int pipeline, int data, int tensor) {
+    auto point = to_json(test::point(test::study_config(folder_.path()), 0, 1, 10));
+    point["facts"]["ranks"] = ranks;
+    point["facts"]["layout"] = {{"pipeline", pipeline}, {"data", data}, {"tensor", tensor}};
+    std::ofstream(study_ / "points.jsonl") << point.dump() << "\n";
+    return refusal();
+  };
+  EXPECT_THAT(with(65536, 65536, 65536, 65536),
+              HasSubstr("points.jsonl:1: 'facts.layout.data' must be an integer from 1 to 1"));
+  EXPECT_THAT(with(8, 2, 2, 1), HasSubstr("'facts.layout.tensor' must be such that the axes make 8 ranks"));
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 #include "comm/fields.h"
 #include "comm/p2p/gpu_facts.h"
 #include "core/bus_id.h"
+#include "core/config_limits.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
 namespace {
 
-constexpr std::int64_t most_ranks = 1 << 24, most_devices = 1 << 12, most_nvlinks = 1 << 10;
+constexpr std::int64_t most_ranks = limits::ranks.most, most_devices = 1 << 12, most_nvlinks = 1 << 10;
 constexpr std::size_t most_bridges = 64;
 
 const std::vector<std::string>& pcie_paths() {

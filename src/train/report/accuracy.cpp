@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/json_fields.h"
 #include "core/json_file.h"
 #include "core/statistics.h"
 #include "core/terminal.h"
@@ -25,27 +27,10 @@ Json figures_json(const RunFigures& f) {
   return {{"step_ms", f.step_ms}, {"exposed_comm_ms", f.exposed_comm_ms}, {"peak_bytes", f.peak_bytes}};
 }
 
-double number(const nlohmann::json& json, const char* key, const std::string& source) {
-  if (!json.is_object() || !json.contains(key) || !json.at(key).is_number()) {
-    throw ConfigError(source + ": does not hold a prediction and a measurement: '" + key + "' is missing or not a number");
-  }
-  return json.at(key).get<double>();
-}
-
-RunFigures figures_from(const nlohmann::json& json, const char* key, const std::string& source) {
-  if (!json.is_object() || !json.contains(key))
-    throw ConfigError(source + ": does not hold a prediction and a measurement: '" + key + "' is missing");
-  const nlohmann::json& figures = json.at(key);
-  RunFigures result{.step_ms = number(figures, "step_ms", source),
-                    .exposed_comm_ms = number(figures, "exposed_comm_ms", source),
-                    .peak_bytes = {}};
-  const auto peaks = figures.find("peak_bytes");
-  if (peaks == figures.end() || !peaks->is_array()) throw ConfigError(source + ": 'peak_bytes' must be a list");
-  for (const nlohmann::json& bytes : *peaks) {
-    if (!bytes.is_number()) throw ConfigError(source + ": 'peak_bytes' must be a list of numbers");
-    result.peak_bytes.push_back(bytes.get<double>());
-  }
-  return result;
+RunFigures figures_from(const JsonFields& figures) {
+  return {.step_ms = figures.number("step_ms"),
+          .exposed_comm_ms = figures.number("exposed_comm_ms"),
+          .peak_bytes = figures.numbers("peak_bytes", static_cast<std::size_t>(limits::ranks.most))};
 }
 
 std::vector<double> sizes_of(const std::vector<Accuracy>& runs, double (Accuracy::*error)() const) {
@@ -84,7 +69,7 @@ std::optional<Accuracy> predicted_run(const nlohmann::ordered_json& plan) {
   return Accuracy{.run = {},
                   .layout = plan::chosen_candidate(plan, "plan").to_string(),
                   .machine = predicted.at("machine").get<std::string>(),
-                  .predicted = figures_from(plan, "predicted", "plan"),
+                  .predicted = figures_from(JsonFields(predicted, "plan")),
                   .measured = {}};
 }
 
@@ -97,13 +82,13 @@ nlohmann::ordered_json to_json(const Accuracy& a) {
 
 Accuracy read_accuracy(const fs::path& run_dir) {
   const std::string source = (run_dir / "prediction.json").string();
-  const nlohmann::json json = read_json_file(source, most_record_bytes, "; runs write it when they end");
-  Accuracy accuracy{.run = run_dir.string(),
-                    .layout = json.value("layout", std::string()),
-                    .machine = json.value("machine", std::string()),
-                    .predicted = figures_from(json, "predicted", source),
-                    .measured = figures_from(json, "measured", source)};
-  return accuracy;
+  const Json json = read_json_file(source, most_record_bytes, "; runs write it when they end");
+  const JsonFields fields(json, source);
+  return {.run = run_dir.string(),
+          .layout = fields.maybe_text("layout"),
+          .machine = fields.maybe_text("machine"),
+          .predicted = figures_from(fields.object("predicted")),
+          .measured = figures_from(fields.object("measured"))};
 }
 
 std::string accuracy_line(const Accuracy& a) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "core/config_limits.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
 
@@ -25,7 +26,7 @@ struct ToldLink {
 void to_json(Json& json, const ToldLink& link) { json = link.json; }
 
 void from_json(const Json& json, ToldLink& link) {
-  constexpr std::int64_t most_ranks = 1 << 24;
+  constexpr std::int64_t most_ranks = limits::ranks.most;
   comm::Fields fields(json);
   const auto require_texts = [&](const char* name, std::size_t most) {
     for (const Json& entry : fields.list(name, most)) {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "comm/p2p/choice.h"
+#include "core/config_limits.h"
 
 namespace plait::train {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using runtime::GroupPaths;
 
-constexpr std::int64_t most_ranks = 1 << 20;
+constexpr std::int64_t most_ranks = limits::ranks.most;
 constexpr std::size_t most_algorithms = 16;
 constexpr int matrix_columns = 12;  // that fit into a line
 
