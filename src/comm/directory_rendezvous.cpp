@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <fstream>
 #include <optional>
-#include <sstream>
+#include <string>
 
 #include "comm/polled_rendezvous.h"
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/host_name.h"
 
 namespace plait::comm {
@@ -105,16 +105,21 @@ class DirectoryRendezvous final : public PolledRendezvous {
   }
 
   static std::optional<std::string> read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return std::nullopt;
-    const std::streamoff bytes = file.tellg();
-    if (bytes < 0 || static_cast<std::uintmax_t>(bytes) > longest_value) {
-      throw CommError("rendezvous: " + path + " has " + std::to_string(bytes) + " bytes, which no rank writes");
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;  // ESTALE: NFS, of a file that is gone
+    struct stat status{};
+    if (!file || ::fstat(file.get(), &status) != 0) throw CommError("rendezvous: cannot open " + path + ": " + errno_text());
+    if (status.st_size < 0 || static_cast<std::uintmax_t>(status.st_size) > longest_value) {
+      throw CommError("rendezvous: " + path + " has " + std::to_string(status.st_size) + " bytes, which no rank writes");
     }
-    file.seekg(0);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
+    std::string text(static_cast<std::size_t>(status.st_size), '\0');
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t count = ::read(file.get(), text.data() + done, text.size() - done);
+      if (count == 0) errno = EIO;  // it is shorter than it was
+      if (count == 0 || (count < 0 && errno != EINTR)) throw CommError("rendezvous: cannot read " + path + ": " + errno_text());
+      if (count > 0) done += static_cast<std::size_t>(count);
+    }
+    return text;
   }
 
   // Two stores of one process may name the same directory, so the object's address belongs to the name.

@@ -8,13 +8,14 @@
 #include <stop_token>
 
 #include "core/error.h"
+#include "core/json_file.h"
 #include "core/stoppable_wait.h"
 
 namespace plait::comm {
 namespace {
 
-constexpr int deepest_word = 32;
-constexpr std::size_t longest_shown = 200;  // of a word that differs
+constexpr std::size_t longest_shown = 200;                       // of a word that differs
+constexpr std::size_t longest_together = std::size_t{64} << 20;  // more than the words of a thousand ranks about their links
 constexpr int beats_per_timeout = 4;
 
 std::vector<int> ranks_below(int size) {
@@ -59,15 +60,7 @@ Json Meeting::parse(const std::string& topic, int rank, const std::string& text,
     refuse(topic, rank,
            "it is " + std::to_string(text.size()) + " bytes long; at most " + std::to_string(most_bytes) + " are allowed");
   }
-  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > deepest_word) refuse(topic, rank, "it is nested too deeply");
-    return true;
-  };
-  try {
-    return Json::parse(text, bounded);
-  } catch (const Json::exception& error) {
-    refuse(topic, rank, error.what());
-  }
+  return parse_json<Json>(text, [&](const std::string& problem) { refuse(topic, rank, "it " + problem); });
 }
 
 void Meeting::refuse(const std::string& topic, int rank, const std::string& why) const {
@@ -91,6 +84,63 @@ std::optional<std::string> Meeting::await(const std::string& topic, int rank, Cl
     if (!has_been_busy(rank)) return std::nullopt;
     deadline = Clock::now() + timeout_;
   }
+}
+
+std::vector<Json> Meeting::hear_each(const std::string& topic, std::size_t most_bytes, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  std::vector<Json> words;
+  for (const int member : members_) {
+    words.emplace_back();
+    if (member == rank_) continue;
+    const auto word = await(topic, member, deadline);
+    if (!word) throw_absent(topic, absent(topic));
+    words.back() = parse(topic, member, *word, most_bytes);
+  }
+  return words;
+}
+
+std::vector<Json> Meeting::hear_together(const std::string& topic, const Json& own, std::size_t most_bytes) {
+  if (members_.size() <= 2) return hear_each(topic, most_bytes, timeout_);
+  return rank_ == members_.front() ? hear_and_pass_on(topic, own, most_bytes) : hear_passed_on(topic, most_bytes);
+}
+
+// Passes on nothing, "", where each has to see for itself: somebody did not come, or said what is not to be believed.
+std::vector<Json> Meeting::hear_and_pass_on(const std::string& topic, const Json& own, std::size_t most_bytes) {
+  const auto pass_on = [&](const std::string& text) { store_->try_set(together_key(topic), text); };
+  std::vector<Json> words;
+  try {
+    words = hear_each(topic, most_bytes, timeout_);
+  } catch (const CommError&) {
+    try {
+      pass_on("");
+    } catch (const CommError&) {
+      // The store is gone, as the others will find.
+    }
+    throw;
+  }
+  words.front() = own;
+  const std::string text = Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
+  pass_on(text.size() <= longest_together ? text : "");
+  return words;
+}
+
+std::vector<Json> Meeting::hear_passed_on(const std::string& topic, std::size_t most_bytes) {
+  const auto deadline = Clock::now() + timeout_;
+  std::optional<std::string> text;
+  try {
+    text = store_->wait(together_key(topic), timeout_);
+  } catch (const CommError&) {
+    text = store_->find(together_key(topic));  // said before the rendezvous was aborted, see await()
+  }
+  if (text && !text->empty()) {
+    const Json words = parse(topic, members_.front(), *text, longest_together);
+    if (!words.is_array() || words.size() != members_.size())
+      refuse(topic, members_.front(), "it does not pass on a word of each rank");
+    return words.get<std::vector<Json>>();
+  }
+  // Until then who is busy, for whom the first one waits, says so again.
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return hear_each(topic, most_bytes, std::max(left, 2 * timeout_ / beats_per_timeout));
 }
 
 std::vector<int> Meeting::absent(const std::string& topic) const {

@@ -66,7 +66,8 @@ class Meeting {
   }
 
   // Everybody's word, in the order of the members. Collective, like everything below: where some do not come, the CommError of
-  // each of the others names all of them.
+  // each of the others names all of them. The store is asked a number of times that grows with the members, not their square:
+  // the first of them collects the words and passes them on together.
   template <typename T>
   std::vector<T> gather(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     say(topic, own);
@@ -75,23 +76,12 @@ class Meeting {
   // The same for a rank that has said its own word already.
   template <typename T>
   std::vector<T> hear_all(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
-    const auto deadline = Clock::now() + timeout_;
-    std::vector<T> all;
-    for (const int member : members_) {
-      if (member == rank_) {
-        all.push_back(own);
-        continue;
-      }
-      const auto word = await(topic, member, deadline);
-      if (!word) throw_absent(topic, absent(topic));
-      all.push_back(read<T>(topic, member, *word, most_bytes));
-    }
-    return all;
+    return from_words(topic, own, hear_together(topic, Json(own), most_bytes));
   }
   // As gather(), but only on `reader`. The others get an empty result and do not wait.
   template <typename T>
   std::vector<T> gather_on(int reader, const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
-    if (rank_ == reader) return hear_all(topic, own, most_bytes);
+    if (rank_ == reader) return from_words(topic, own, hear_each(topic, most_bytes, timeout_));
     say(topic, own);
     return {};
   }
@@ -155,6 +145,12 @@ class Meeting {
   std::string common_key(const std::string& topic) const { return name_ + "/" + topic; }
   static std::string text_of(const Json& word);
   Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
+  std::string together_key(const std::string& topic) const { return common_key(topic) + "/together"; }
+  // The words of all members, in their order; at this rank's place anything.
+  std::vector<Json> hear_each(const std::string& topic, std::size_t most_bytes, std::chrono::milliseconds timeout);
+  std::vector<Json> hear_together(const std::string& topic, const Json& own, std::size_t most_bytes);
+  std::vector<Json> hear_and_pass_on(const std::string& topic, const Json& own, std::size_t most_bytes);
+  std::vector<Json> hear_passed_on(const std::string& topic, std::size_t most_bytes);
   std::optional<std::string> await(const std::string& topic, int rank, Clock::time_point deadline);
   std::vector<int> absent(const std::string& topic) const;  // other members without a word on the topic
   // The CommError that names them.
@@ -162,8 +158,20 @@ class Meeting {
   bool has_been_busy(int rank);  // since the last call
 
   template <typename T>
+  std::vector<T> from_words(const std::string& topic, const T& own, const std::vector<Json>& words) const {
+    std::vector<T> all;
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      all.push_back(members_[i] == rank_ ? own : from_word<T>(topic, members_[i], words[i]));
+    return all;
+  }
+
+  template <typename T>
   T read(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const {
-    const Json word = parse(topic, rank, text, most_bytes);
+    return from_word<T>(topic, rank, parse(topic, rank, text, most_bytes));
+  }
+
+  template <typename T>
+  T from_word(const std::string& topic, int rank, const Json& word) const {
     try {
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
         const bool fits = word.is_number_unsigned() ? std::in_range<T>(word.get<std::uint64_t>())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -244,7 +245,10 @@ class Watchdog::Watch {
       return !stop.stop_requested() && spec_.life->state() < State::aborted && !passed_on_failure() &&
              Clock::now() - begin < answer_time();
     };
-    while (!all_said(answers, Clock::now() - begin) && go_on()) std::this_thread::sleep_for(milliseconds(10));
+    for (auto asked = begin; !all_said(answers, Clock::now() - begin, go_on) && go_on(); asked = Clock::now()) {
+      // Who keeps the words of a large job has as long for other questions as for these.
+      std::this_thread::sleep_for(std::max<Clock::duration>(milliseconds(10), Clock::now() - asked));
+    }
     for (int rank = 0; rank < spec_.size; ++rank) {
       if (has_failed(rank)) answers[static_cast<std::size_t>(rank)].reset();  // where it stood then says nothing
     }
@@ -252,10 +256,10 @@ class Watchdog::Watch {
     return tell(alarm, explanation, answers);
   }
 
-  // Whether there is nothing more to wait for.
-  bool all_said(std::vector<std::optional<RankStanding>>& answers, Clock::duration waited) {
+  // Whether there is nothing more to wait for; asks no more once `go_on` is false.
+  bool all_said(std::vector<std::optional<RankStanding>>& answers, Clock::duration waited, const std::function<bool()>& go_on) {
     bool complete = true;
-    for (int rank = 0; rank < spec_.size; ++rank) {
+    for (int rank = 0; rank < spec_.size && go_on(); ++rank) {
       auto& answer = answers[static_cast<std::size_t>(rank)];
       if (answer) continue;
       answer = meeting_.heard<RankStanding>("answer", rank);

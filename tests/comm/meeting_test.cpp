@@ -88,6 +88,51 @@ TEST_P(MeetingKind, WhoGathersDoesNotNameItself) {
   EXPECT_THAT(error_of<CommError>([&] { meeting.gather_on(0, "read", 0); }), HasSubstr("; rank 2 did not start"));
 }
 
+// Whichever it is that does not come, the first, who passes on what all say, or another.
+TEST_P(MeetingKind, EverybodyElseNamesWhoDoesNotCome) {
+  for (const int lost : {0, 2}) {
+    const auto outcome = outcome_of_ranks(4, [&](int rank) {
+      if (rank == lost) return;
+      const auto mine = store();
+      Meeting(*mine, "without " + std::to_string(lost), rank, 4, milliseconds(200)).meet("all");
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(outcome[static_cast<std::size_t>(rank)],
+                  rank == lost ? testing::Matcher<std::string>(IsEmpty())
+                               : AllOf(HasSubstr("'without " + std::to_string(lost) + "/all/" + std::to_string(lost) + "'"),
+                                       HasSubstr("rank " + std::to_string(lost) + " did not start")));
+    }
+  }
+}
+
+// A store that counts the questions and the words that it gets.
+class CountingRendezvous final : public Rendezvous {
+ public:
+  bool try_set(const std::string& key, const std::string& value) override { return ++asked, inner_->try_set(key, value); }
+  std::optional<std::string> wait(const std::string& key, milliseconds timeout) override {
+    return ++asked, inner_->wait(key, timeout);
+  }
+  std::optional<std::string> find(const std::string& key) override { return ++asked, inner_->find(key); }
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+
+  std::atomic<int> asked = 0;
+
+ private:
+  std::shared_ptr<Rendezvous> inner_ = make_thread_rendezvous();
+};
+
+// A thousand ranks that meet must not ask the one that keeps their words a million questions.
+TEST(Meeting, GatheringAsksAFewQuestionsOfEachRank) {
+  constexpr int size = 64;
+  CountingRendezvous store;
+  const auto outcome = outcome_of_ranks(size, [&](int rank) {
+    Meeting meeting(store, "large", rank, size, seconds(30));
+    EXPECT_EQ(meeting.greatest("rank", rank), size - 1);
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+  EXPECT_LE(store.asked, 6 * size);
+}
+
 TEST_P(MeetingKind, NamesWhoDisagrees) {
   const auto outcome = ranks(3, [](Meeting& meeting) {
     meeting.agree("same", {{"size", 8}});
@@ -148,9 +193,9 @@ TEST_P(MeetingKind, WhatAPeerSaysIsNotBelieved) {
     return AllOf(HasSubstr("rank 1 sent something unusable for 'test/" + topic + "/1'"), HasSubstr(fault));
   };
   const std::size_t most = Meeting::usual_bytes;
-  EXPECT_THAT(refusal_of("nothing", "", 0, most), is_of_peer("nothing", "parse error"));
-  EXPECT_THAT(refusal_of("cut", "[1, 2", std::vector<int>(), most), is_of_peer("cut", "parse error"));
-  EXPECT_THAT(refusal_of("tail", "1 2", 0, most), is_of_peer("tail", "parse error"));
+  EXPECT_THAT(refusal_of("nothing", "", 0, most), is_of_peer("nothing", "it is not JSON"));
+  EXPECT_THAT(refusal_of("cut", "[1, 2", std::vector<int>(), most), is_of_peer("cut", "it is not JSON"));
+  EXPECT_THAT(refusal_of("tail", "1 2", 0, most), is_of_peer("tail", "it is not JSON"));
   EXPECT_THAT(refusal_of("kind", "\"text\"", 0, most), is_of_peer("kind", "does not fit the expected integer type"));
   EXPECT_THAT(refusal_of("fraction", "1.5", 0, most), is_of_peer("fraction", "does not fit the expected integer type"));
   EXPECT_THAT(refusal_of("range", "4294967296", 0, most), is_of_peer("range", "does not fit the expected integer type"));
@@ -160,7 +205,7 @@ TEST_P(MeetingKind, WhatAPeerSaysIsNotBelieved) {
   EXPECT_THAT(refusal_of("long", "\"" + std::string(100, 'x') + "\"", std::string(), 101),
               is_of_peer("long", "102 bytes long; at most 101 are allowed"));
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
-  EXPECT_THAT(refusal_of("deep", deep, Json(), most), is_of_peer("deep", "nested too deeply"));
+  EXPECT_THAT(refusal_of("deep", deep, Json(), most), is_of_peer("deep", "it is nested deeper than 100 levels"));
   EXPECT_EQ(refusal_of("good", std::string(20, '[') + std::string(20, ']'), Json(), most), nothing_thrown);
 }
 
@@ -169,6 +214,22 @@ TEST_P(MeetingKind, WordsOfDriversNeedNotBeUtf8) {
   Meeting meeting(*mine, "test", 0, 1, seconds(30));
   meeting.say("words", std::string("caf\xe9"));
   EXPECT_EQ(meeting.hear<std::string>("words", 0), "caf\xef\xbf\xbd");
+}
+
+// Be it the first, who passes on what all say, or one that the first waits for.
+TEST(Meeting, AllWaitForWhoIsBusy) {
+  for (const int slow : {0, 1}) {
+    const auto store = make_thread_rendezvous();
+    const auto outcome = outcome_of_ranks(3, [&](int rank) {
+      Meeting meeting(*store, "test", rank, 3, milliseconds(600));
+      if (rank == slow) {
+        const auto busy = meeting.busy();
+        std::this_thread::sleep_for(milliseconds(1600));
+      }
+      EXPECT_THAT(meeting.gather("done", 10 * rank), ElementsAre(0, 10, 20));
+    });
+    EXPECT_THAT(outcome, Each(IsEmpty())) << slow;
+  }
 }
 
 TEST_P(MeetingKind, WhoIsBusyIsWaitedFor) {

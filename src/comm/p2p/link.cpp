@@ -175,7 +175,13 @@ class LinkSetup {
   // The receiver's, which the sender has to know to put messages there.
   std::vector<Place> agreed_places() {
     std::vector<Place> theirs = swap("places", spec_.places);
-    return end_ == End::receiver ? spec_.places : theirs;
+    std::vector<Place> agreed = end_ == End::receiver ? spec_.places : theirs;
+    for (const Place& place : agreed) {
+      if (place.message_offset > place.bytes || spec_.message_bytes > place.bytes - place.message_offset)
+        throw CommError(fmt::format("{}: a message of {} bytes does not fit at byte {} of a place of {}", label(),
+                                    spec_.message_bytes, place.message_offset, place.bytes));
+    }
+    return agreed;
   }
 
   std::vector<Place> places_by(Transport transport, Mover mover) const {
@@ -324,7 +330,7 @@ void to_json(Json& json, const Place& place) {
 }
 
 void from_json(const Json& json, Place& place) {
-  constexpr std::int64_t most = std::int64_t{1} << 48;
+  constexpr std::int64_t most = std::int64_t{1} << 42;  // of as many as a word holds their sum fits into 64 bits
   Fields fields(json);
   place.name = fields.text("name");
   place.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
