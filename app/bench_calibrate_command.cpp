@@ -104,6 +104,7 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");
     o->request.argv.assign(argv, argv + argc);
+    if (!o->out.empty()) launch::prepare_to_save(o->out);
     const plan::Calibration calibration = calibrate_with_progress(o->request);
     const std::string path = o->out.empty() ? launch::calibration_path(calibration.device, calibration.model) : o->out;
     if (path.empty())

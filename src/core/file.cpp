@@ -19,22 +19,9 @@ namespace {
 constexpr mode_t file_mode = 0600;
 constexpr mode_t directory_mode = 0700;
 
-[[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
-  const std::string what =
-      std::string("cannot ") + action + " " + path.string() + ": " + std::error_code(error, std::generic_category()).message();
-  // The input is not to blame where there is no room.
-  if (error == ENOSPC || error == EDQUOT) throw Error(what + "; free some space, or write elsewhere");
-  if (error == EFBIG) throw Error(what + "; raise the limit on the size of files (ulimit -f), or write elsewhere");
-  std::string hint;
-  if (error == EEXIST) hint = "; remove it, if nothing is writing it";
-  if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
-  if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
-  throw ConfigError(what + hint);
-}
-
 struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::path& path) {
   struct stat status{};
-  if (::fstat(descriptor.get(), &status) != 0) fail("inspect", path, errno);
+  if (::fstat(descriptor.get(), &status) != 0) throw_file_error("inspect", path, errno);
   return status;
 }
 
@@ -47,17 +34,44 @@ void write_all(const FileDescriptor& descriptor, const std::filesystem::path& pa
   while (!data.empty()) {
     const ssize_t count = ::write(descriptor.get(), data.data(), data.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path, errno);
+    if (count < 0) throw_file_error("write", path, errno);
     data.remove_prefix(static_cast<std::size_t>(count));
   }
 }
 
+// Where nothing is left of an earlier attempt.
+std::filesystem::path temporary_of(const std::filesystem::path& path) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) throw_file_error("write", path, errno);
+  return temporary;
+}
+
 }  // namespace
+
+void throw_file_error(const char* action, const std::filesystem::path& path, int error) {
+  const std::string what =
+      std::string("cannot ") + action + " " + path.string() + ": " + std::error_code(error, std::generic_category()).message();
+  // The input is not to blame where there is no room.
+  if (error == ENOSPC || error == EDQUOT) throw Error(what + "; free some space, or write elsewhere");
+  if (error == EFBIG) throw Error(what + "; raise the limit on the size of files (ulimit -f), or write elsewhere");
+  std::string hint;
+  if (error == EEXIST) hint = "; remove it, if nothing is writing it";
+  if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
+  if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
+  throw ConfigError(what + hint);
+}
+
+std::filesystem::file_status status_at(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::none) throw_file_error("inspect", path, error.value());
+  return status;
+}
 
 File File::open(const std::filesystem::path& path, int flags, const char* purpose) {
   // O_NONBLOCK: a FIFO in place of a file must not make a run wait forever.
   FileDescriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode));
-  if (!descriptor) fail(purpose, path, errno);
+  if (!descriptor) throw_file_error(purpose, path, errno);
   File file(std::move(descriptor), path);
   if (!S_ISREG(status_of(file.descriptor_, path).st_mode)) {
     throw ConfigError("cannot " + std::string(purpose) + " " + path.string() + ": not a regular file");
@@ -89,7 +103,7 @@ void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
   while (bytes > 0) {
     const ssize_t count = ::pread(descriptor_.get(), to, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("read", path_, errno);
+    if (count < 0) throw_file_error("read", path_, errno);
     if (count == 0) {
       throw ConfigError("cannot read " + path_.string() + ": it ends at byte " + std::to_string(offset) + ", " +
                         std::to_string(bytes) + " bytes early");
@@ -105,7 +119,7 @@ void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) c
   while (bytes > 0) {
     const ssize_t count = ::pwrite(descriptor_.get(), from, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path_, errno);
+    if (count < 0) throw_file_error("write", path_, errno);
     from += count;
     offset += static_cast<std::uint64_t>(count);
     bytes -= static_cast<std::size_t>(count);
@@ -120,48 +134,48 @@ void File::allocate(std::uint64_t bytes) const {
   do {
     result = ::fallocate(descriptor_.get(), 0, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
-  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("reserve space for", path_, errno);
+  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) throw_file_error("reserve space for", path_, errno);
   truncate(bytes);
 }
 
 void File::truncate(std::uint64_t bytes) const {
-  if (::ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) fail("set the size of", path_, errno);
+  if (::ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) throw_file_error("set the size of", path_, errno);
 }
 
 void File::sync() const {
-  if (::fsync(descriptor_.get()) != 0) fail("write to the disk", path_, errno);
+  if (::fsync(descriptor_.get()) != 0) throw_file_error("write to the disk", path_, errno);
 }
 
 void File::close() {
   const int descriptor = descriptor_.release();
-  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) fail("close", path_, errno);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) throw_file_error("close", path_, errno);
 }
 
 void create_private_directory(const std::filesystem::path& path) {
-  if (::mkdir(path.c_str(), directory_mode) != 0) fail("create directory", path, errno);
+  if (::mkdir(path.c_str(), directory_mode) != 0) throw_file_error("create directory", path, errno);
 }
 
 void create_private_directories(const std::filesystem::path& path) {
   std::error_code ignored;
   if (path.empty() || std::filesystem::is_directory(path, ignored)) return;
   create_private_directories(path.parent_path());
-  if (::mkdir(path.c_str(), directory_mode) != 0 && errno != EEXIST) fail("create directory", path, errno);
+  if (::mkdir(path.c_str(), directory_mode) != 0 && errno != EEXIST) throw_file_error("create directory", path, errno);
 }
 
 void sync_directory(const std::filesystem::path& path) {
   const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) fail("open directory", path, errno);
+  if (!directory) throw_file_error("open directory", path, errno);
   const int error = ::fsync(directory.get()) == 0 ? 0 : errno;
   // Some file systems cannot sync a directory and say EINVAL; there is nothing more to do on those.
-  if (error != 0 && error != EINVAL) fail("write to the disk", path, error);
+  if (error != 0 && error != EINVAL) throw_file_error("write to the disk", path, error);
 }
 
 void remove_file(const std::filesystem::path& path) {
-  if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+  if (::unlink(path.c_str()) != 0) throw_file_error("remove", path, errno);
 }
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail(("rename " + from.string() + " to").c_str(), to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_file_error(("rename " + from.string() + " to").c_str(), to, errno);
 }
 
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path) {
@@ -170,7 +184,7 @@ std::vector<std::filesystem::path> list_directory(const std::filesystem::path& p
   for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     found.push_back(entry->path());
   }
-  if (error) fail("list", path, error.value());
+  if (error) throw_file_error("list", path, error.value());
   return found;
 }
 
@@ -186,7 +200,7 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
 std::string read_input(const std::filesystem::path& path, std::uint64_t max_bytes) {
   // As File::open(); a read that would wait then says so, which it does only where somebody writes.
   const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!descriptor) fail("open", path, errno);
+  if (!descriptor) throw_file_error("open", path, errno);
   const mode_t mode = status_of(descriptor, path).st_mode;
   if (!S_ISFIFO(mode) && !S_ISCHR(mode)) return read_text(path, max_bytes);
   constexpr std::size_t piece = 65536;
@@ -201,9 +215,9 @@ std::string read_input(const std::filesystem::path& path, std::uint64_t max_byte
     if (count == 0) break;
     if (error == EAGAIN) {
       struct pollfd readable{.fd = descriptor.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&readable, 1, -1) < 0 && errno != EINTR) fail("wait for", path, errno);
+      if (::poll(&readable, 1, -1) < 0 && errno != EINTR) throw_file_error("wait for", path, errno);
     } else if (error != 0 && error != EINTR) {
-      fail("read", path, error);
+      throw_file_error("read", path, error);
     }
   }
   if (text.empty() && S_ISFIFO(mode)) {
@@ -215,13 +229,17 @@ std::string read_input(const std::filesystem::path& path, std::uint64_t max_byte
 }
 
 void write_text_file(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  std::filesystem::remove(temporary);
+  const std::filesystem::path temporary = temporary_of(path);
   File file = File::create(temporary);
-  file.write_at(0, text.data(), text.size());
-  file.sync();
-  file.close();
-  rename_path(temporary, path);
+  try {
+    file.write_at(0, text.data(), text.size());
+    file.sync();
+    file.close();
+    rename_path(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
 }
 
 std::filesystem::path output_file(const std::filesystem::path& path) {
@@ -229,9 +247,9 @@ std::filesystem::path output_file(const std::filesystem::path& path) {
   std::filesystem::path end = path;
   std::error_code error;
   for (int links = 0; std::filesystem::is_symlink(end, error); ++links) {
-    if (links == most_links) fail("follow the links of", path, ELOOP);
+    if (links == most_links) throw_file_error("follow the links of", path, ELOOP);
     const std::filesystem::path next = std::filesystem::read_symlink(end, error);
-    if (error) fail("follow the links of", path, error.value());
+    if (error) throw_file_error("follow the links of", path, error.value());
     end = next.is_absolute() ? next : end.parent_path() / next;
   }
   if (const auto status = std::filesystem::status(end, error); exists(status) && !is_regular_file(status))
@@ -239,12 +257,20 @@ std::filesystem::path output_file(const std::filesystem::path& path) {
   return end;
 }
 
+void require_writable(const std::filesystem::path& path) {
+  std::error_code error;
+  if (const auto status = std::filesystem::status(path, error); exists(status) && !is_regular_file(status)) return;
+  const std::filesystem::path temporary = temporary_of(output_file(path));
+  File::create(temporary).close();
+  remove_file(temporary);
+}
+
 void write_output(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!exists(status) || is_regular_file(status)) return write_text_file(output_file(path), text);
   const FileDescriptor descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!descriptor) fail("write", path, errno);
+  if (!descriptor) throw_file_error("write", path, errno);
   write_all(descriptor, path, text);
 }
 

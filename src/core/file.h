@@ -50,6 +50,11 @@ class File {
   std::filesystem::path path_;
 };
 
+// As File's failures, of what the standard library or the system refused: "cannot use PATH: Permission denied; check ...".
+[[noreturn]] void throw_file_error(const char* action, const std::filesystem::path& path, int error);
+// As std::filesystem::status: there is nothing, or a file or directory of that kind. ConfigError where that cannot be seen.
+std::filesystem::file_status status_at(const std::filesystem::path& path);
+
 void create_private_directory(const std::filesystem::path& path);    // its parent must exist, it must not
 void create_private_directories(const std::filesystem::path& path);  // with its parents; does nothing if it exists
 void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
@@ -66,6 +71,8 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
 // Of a path that the user gives for output: where it leads, all links followed. A file that is not there yet, or a regular one,
 // which may be replaced; ConfigError for anything else, such as a device or a pipe.
 std::filesystem::path output_file(const std::filesystem::path& path);
+// Before work whose result goes there: what keeps write_output() from making a file there, as its error.
+void require_writable(const std::filesystem::path& path);
 // Writes `text` to such a path: as write_text_file to a file, and as it comes to a device or a pipe.
 void write_output(const std::filesystem::path& path, const std::string& text);
 

@@ -46,7 +46,7 @@ plan::Calibration load_calibration(const std::string& path) {
   return plan::calibration_from(read_json_file(path, most_calibration_bytes), path);
 }
 
-void save_calibration(const plan::Calibration& calibration, const std::string& path) {
+void prepare_to_save(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !fs::exists(folder)) {
@@ -54,6 +54,11 @@ void save_calibration(const plan::Calibration& calibration, const std::string& p
     if (!error) fs::permissions(folder, fs::perms::owner_all, error);
   }
   if (error) throw ConfigError(folder.string() + ": cannot be created: " + error.message());
+  require_writable(path);
+}
+
+void save_calibration(const plan::Calibration& calibration, const std::string& path) {
+  prepare_to_save(path);
   write_output(path, to_json(calibration).dump(2) + "\n");
 }
 

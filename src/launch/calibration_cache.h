@@ -19,6 +19,8 @@ std::string calibration_path(const std::string& device, const std::string& model
 
 // ConfigError naming the file and what is wrong with it, or that it cannot be written. Written for this user alone.
 plan::Calibration load_calibration(const std::string& path);
+// Makes the folder of `path`, and says before the measuring what would keep save_calibration() from writing there.
+void prepare_to_save(const std::string& path);
 void save_calibration(const plan::Calibration& calibration, const std::string& path);
 
 // The one kept for this machine and model, if any. One that cannot be read is an error rather than being ignored silently.

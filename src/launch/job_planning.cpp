@@ -74,6 +74,7 @@ class Planning {
       kind_ = DeviceKind::host;
       from_file_ = false;
     }
+    if (!wish.calibration.empty()) given_ = load_calibration(wish.calibration);
     live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
     check_device_rules(config, kind_, fmt::format("this plan is for {}", kind_ == DeviceKind::cuda ? "GPUs" : "CPUs"));
   }
@@ -173,7 +174,8 @@ class Planning {
   std::string device() const {
     if (!wish_.device.empty()) return wish_.device;
     if (kind_ == DeviceKind::host) return "cpu";
-    return devices_.kind == DeviceKind::cuda ? device_name({DeviceKind::cuda, 0}) : assumed_gpu;
+    if (devices_.kind == DeviceKind::cuda) return device_name({DeviceKind::cuda, 0});
+    return given_ && given_->device != calibration_device(DeviceKind::host) ? given_->device : assumed_gpu;
   }
 
   Place assumed(int ranks) const {
@@ -228,17 +230,32 @@ class Planning {
     }
     const double limit = at_hand || config_.launch.memory_gib > 0 ? memory_of_rank(config_, kind_, ranks) : 0;
     if (limit > 0) machine.profile.memory_bytes = limit;
-    if (!wish_.calibration.empty()) {
-      machine.calibration = load_calibration(wish_.calibration);
-      const std::string key = model_key_of(config_, vocab, kind_);
-      if (machine.calibration->model != key) {
-        throw ConfigError(wish_.calibration + ": was measured for another model: " + machine.calibration->model + ", not " +
-                          key);
-      }
+    if (given_) {
+      require_fitting(*given_, vocab);
+      machine.calibration = given_;
     } else if (at_hand) {
       machine.calibration = kept_calibration(config_, vocab, kind_);
     }
     return machine;
+  }
+
+  // Names of one device may differ: "h200" and "NVIDIA H200".
+  void require_fitting(const plan::Calibration& calibration, std::int64_t vocab) const {
+    const auto model_of = [](const std::string& device) {
+      try {
+        return topology::nominal_profile(device).name;
+      } catch (const ConfigError&) {
+        return device;
+      }
+    };
+    if (model_of(calibration.device) != model_of(device())) {
+      throw ConfigError(
+          fmt::format("{}: was measured on {}, and this plan is for {}: measure there, or plan for that device "
+                      "(--device, launch.device)",
+                      wish_.calibration, calibration.device, device()));
+    }
+    if (const std::string key = model_key_of(config_, vocab, kind_); calibration.model != key)
+      throw ConfigError(wish_.calibration + ": was measured for another model: " + calibration.model + ", not " + key);
   }
 
   plan::PlacementOptions placement() const {
@@ -252,6 +269,7 @@ class Planning {
   const Config& config_;
   const PlanningWish& wish_;
   DeviceChoice devices_;
+  std::optional<plan::Calibration> given_;  // by the user
   std::string topology_;
   bool from_file_ = false, live_ = false;
   DeviceKind kind_ = DeviceKind::cuda;

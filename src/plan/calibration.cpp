@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t most_entries = 10'000;
 
+// Whatever is summed and multiplied from such figures is a number.
+constexpr double most_seconds = 1e6, most_bytes = 1e18;
+
 class CalibrationReader {
  public:
   CalibrationReader(const nlohmann::json& json, std::string path, const std::string& source)
@@ -34,10 +37,10 @@ class CalibrationReader {
     if (it == json_.end() || !it->is_string()) fail("must have a string '" + key + "'");
     return it->get<std::string>();
   }
-  double positive(const std::string& key) const {
+  double positive(const std::string& key, double most = most_seconds) const {
     const auto it = json_.find(key);
     if (it == json_.end() || !it->is_number()) fail("must have a number '" + key + "'");
-    return checked(it->get<double>(), key);
+    return checked(it->get<double>(), key, most);
   }
   bool flag(const std::string& key) const {
     const auto it = json_.find(key);
@@ -45,11 +48,13 @@ class CalibrationReader {
     return it->get<bool>();
   }
   std::int64_t count(const std::string& key) const {
-    const double value = positive(key);
-    if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a positive whole number '" + key + "'");
+    const double value = positive(key, 1e9);
+    if (value < 1 || value != std::floor(value)) fail("must have a positive whole number '" + key + "'");
     return static_cast<std::int64_t>(value);
   }
-  std::optional<double> maybe(const std::string& key) const { return has(key) ? std::optional(positive(key)) : std::nullopt; }
+  std::optional<double> maybe(const std::string& key, double most = most_seconds) const {
+    return has(key) ? std::optional(positive(key, most)) : std::nullopt;
+  }
   template <typename Read>
   void each(const std::string& key, const Read& read) const {
     const auto it = json_.find(key);
@@ -67,7 +72,8 @@ class CalibrationReader {
     for (const nlohmann::json& point : *it) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number())
         fail("must have points '" + key + "': [[bytes, seconds], ...]");
-      const std::pair<double, double> next{checked(point[0].get<double>(), key), checked(point[1].get<double>(), key)};
+      const std::pair<double, double> next{checked(point[0].get<double>(), key, most_bytes),
+                                           checked(point[1].get<double>(), key, most_seconds)};
       if (!curve.points.empty() && next.first <= curve.points.back().first) fail("must have '" + key + "' ascending in bytes");
       curve.points.push_back(next);
     }
@@ -75,8 +81,8 @@ class CalibrationReader {
   }
 
  private:
-  double checked(double value, const std::string& key) const {
-    if (!std::isfinite(value) || value < 0) fail("has a '" + key + "' that is negative or not finite");
+  double checked(double value, const std::string& key, double most) const {
+    if (!(value >= 0 && value <= most)) fail(fmt::format("has a '{}' that is not from 0 to {:g}", key, most));
     return value;
   }
 
@@ -174,8 +180,8 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                 .update_seconds_per_byte = root.maybe("update_seconds_per_byte"),
                 .collective_slowdown = root.maybe("collective_slowdown"),
                 .message_slowdown = root.maybe("message_slowdown"),
-                .context_bytes = root.maybe("context_bytes"),
-                .collectives_bytes = root.maybe("collectives_bytes"),
+                .context_bytes = root.maybe("context_bytes", most_bytes),
+                .collectives_bytes = root.maybe("collectives_bytes", most_bytes),
                 .communicators = {}};
   root.each("segments", [&](const CalibrationReader& r) {
     const std::optional<model::SegmentKind> kind = named<model::SegmentKind>(r.text("kind"));
@@ -186,11 +192,12 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                           r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s"),
                           r.positive("norm_forward_s"), r.positive("norm_backward_s"), r.positive("loss_s")});
   });
+  if (c.segments.empty()) root.fail("must have 'segments'");
   root.each("collectives", [&](const CalibrationReader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
   });
   root.each("communicators", [&](const CalibrationReader& r) {
-    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")});
+    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes", most_bytes)});
   });
   root.each("messages", [&](const CalibrationReader& r) {
     c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")});

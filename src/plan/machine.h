@@ -24,7 +24,9 @@ struct Machine {
   }
   // "nominal figures of H200", "measured on NVIDIA H200": for explanations.
   std::string origin() const {
-    return calibration ? "measured on " + calibration->device : "nominal figures of " + profile.name;
+    if (!calibration) return "nominal figures of " + profile.name;
+    const bool whole = !calibration->collectives.empty() || !calibration->messages.empty();
+    return "measured on " + calibration->device + (whole ? "" : ", with communication by nominal figures");
   }
 };
 

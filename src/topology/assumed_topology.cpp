@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/plural.h"
 #include "topology/device_profile.h"
 #include "topology/gpu_models.h"
 #include "topology/nominal.h"
@@ -82,7 +83,8 @@ Graph shared_memory(int ranks) {
 
 AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int ranks) {
   require(ranks >= 1, "assume_topology: at least one rank");
-  if (kind == DeviceKind::host) return {shared_memory(ranks), fmt::format("{} CPU ranks that share one memory", ranks)};
+  if (kind == DeviceKind::host)
+    return {shared_memory(ranks), fmt::format("{} that share one memory", plural(ranks, "CPU rank"))};
   const std::string name = nominal_profile(device).name;
   const auto models = gpu_models();
   const auto found = std::find_if(models.begin(), models.end(), [&](const GpuModel& m) { return m.name == name; });

@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "launch/launch_environment.h"
+#include "plan/calibration.h"
 #include "program_test.h"
 #include "topology/topology_files.h"
 
@@ -349,9 +350,23 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --set launch.memory_gib=0.001"),
               HasSubstr("No number of GPUs would do: libraries take all that one has"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
+  plan::Calibration of_cpu;
+  of_cpu.device = "CPU", of_cpu.model = "another", of_cpu.segments.resize(1);
+  write("cpu.json", to_json(of_cpu).dump());
+  EXPECT_THAT(refused("plan @/job.yaml --calibration @/cpu.json"), HasSubstr("was measured for another model: another"));
+  for (const char* device : {"", " --device h100"}) {
+    EXPECT_THAT(refused(std::string("plan @/job.yaml --gpus 2 --set precision.compute=fp32 --calibration @/cpu.json") + device),
+                AllOf(HasSubstr("cpu.json: was measured on CPU, and this plan is for"), HasSubstr("--device")));
+  }
+  EXPECT_THAT(refused("bench calibrate @/job.yaml --out @/job.yaml/x"), HasSubstr("Not a directory")) << "before it measures";
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),
               HasSubstr("names a GPU that does not exist"));
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
+  std::filesystem::create_directory(path("odd"));
+  write("odd/prediction.json", "[]");
+  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: it must be an object"));
+  write("odd/prediction.json", "{\"layout\": 3}");
+  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: 'layout' must be a string"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
   EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is decided by `plait plan`, `plait train` and `plait bench step` only"));

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -76,6 +78,32 @@ TEST_F(OutputFile, ThatCannotBeReplacedIsAnError) {
   fs::create_symlink("circle", at("circle"));
   EXPECT_THAT(error_of<ConfigError>([&] { write_output(at("circle"), "text"); }), HasSubstr("follow the links of"));
   EXPECT_THAT(error_of<ConfigError>([&] { write_output(folder_.path(), "text"); }), HasSubstr("Is a directory"));
+}
+
+// A full file system: what was there stays, and nothing else does.
+TEST_F(OutputFile, ThatCannotBeWrittenLeavesTheOneBefore) {
+  write_output(at("x"), "before");
+  rlimit unlimited{};
+  ::getrlimit(RLIMIT_FSIZE, &unlimited);
+  const rlimit limit{.rlim_cur = 100, .rlim_max = unlimited.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string problem = error_of<Error>([&] { write_output(at("x"), std::string(1000, 'x')); });
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(problem, HasSubstr("File too large"));
+  EXPECT_EQ(text_of(at("x")), "before");
+  EXPECT_FALSE(fs::exists(at("x.tmp")));
+}
+
+TEST_F(OutputFile, IsTriedBeforeTheWorkForIt) {
+  require_writable(at("new"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  write_output(at("x"), "before");
+  require_writable(at("x"));
+  EXPECT_EQ(text_of(at("x")), "before");
+  require_writable("/dev/null");
+  EXPECT_THAT(error_of<ConfigError>([&] { require_writable(at("none") / "x"); }), HasSubstr("No such file or directory"));
 }
 
 using InputFile = OutputFile;

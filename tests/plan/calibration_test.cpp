@@ -57,7 +57,10 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   EXPECT_THAT(refused([](auto& j) { j = 3; }), HasSubstr("file: the document must be an object"));
   EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is not a calibration"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][1]["forward_s"] = -1; }),
-              HasSubstr("segments[1] has a 'forward_s' that is negative"));
+              HasSubstr("segments[1] has a 'forward_s' that is not from 0 to 1e+06"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][1]["forward_s"] = 1e300; }),
+              HasSubstr("segments[1] has a 'forward_s' that is not from 0 to 1e+06"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"].clear(); }), HasSubstr("the document must have 'segments'"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["kind"] = "tail"; }), HasSubstr("segments[0] must be of kind"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["beside_head"] = 1; }),
@@ -66,7 +69,7 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
   EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a string 'link'"));
   EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
-              HasSubstr("communicators[0] has a 'bytes' that is negative"));
+              HasSubstr("communicators[0] has a 'bytes' that is not from 0 to 1e+18"));
   EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }), HasSubstr("must have a number 'context_bytes'"));
 }
 
