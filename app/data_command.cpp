@@ -14,11 +14,11 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/plural.h"
-#include "core/task_progress.h"
 #include "core/utf8.h"
 #include "data/dataset.h"
 #include "data/files.h"
 #include "data/pack.h"
+#include "interruptible_task.h"
 #include "train/batch_file.h"
 #include "train/trained_model.h"
 #include "usage.h"
@@ -136,8 +136,8 @@ void take_document_options(PackArguments& arguments) {
 }
 
 data::PackResult pack_with_progress(data::PackOptions options, const data::Tokenizer& tokenizer) {
-  TaskProgress progress("packing");
-  options.progress = progress.callback();
+  InterruptibleTask task("packing");
+  options.progress = task.callback();
   return data::pack(options, tokenizer);
 }
 
@@ -218,7 +218,8 @@ void write_batches(const BatchesArguments& a) {
   const Config config = load_config(a.config, a.set, train::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
-  train::write_batches(a.out, *dataset, config, a.steps);
+  InterruptibleTask task("writing");
+  train::write_batches(a.out, *dataset, config, a.steps, task.callback());
 }
 
 void add_batches_command(CLI::App& data, int& status) {

@@ -8,7 +8,7 @@
 #include "checkpoint/huggingface/weights.h"
 #include "commands.h"
 #include "core/message.h"
-#include "core/task_progress.h"
+#include "interruptible_task.h"
 #include "train/foreign_models.h"
 #include "usage.h"
 
@@ -21,8 +21,8 @@ void print_notes(const std::vector<std::string>& notes) {
 
 template <typename Request, typename Work>
 std::vector<std::string> with_progress(const char* what, Request request, Work&& work) {
-  TaskProgress progress(what);
-  request.progress = progress.callback();
+  InterruptibleTask task(what);
+  request.progress = task.callback();
   return work(request);
 }
 

@@ -65,7 +65,8 @@ class FileBatches final : public data::Dataset {
 
 }  // namespace
 
-void write_batches(const fs::path& path, const data::Dataset& dataset, const Config& config, std::int64_t steps) {
+void write_batches(const fs::path& path, const data::Dataset& dataset, const Config& config, std::int64_t steps,
+                   const ProgressCallback& progress) {
   const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors_of(config, steps));
   if (fs::exists(fs::symlink_status(path))) throw ConfigError(path.string() + ": exists already; name a new file");
   const fs::path unfinished = path.string() + ".part";
@@ -78,6 +79,7 @@ void write_batches(const fs::path& path, const data::Dataset& dataset, const Con
   const std::size_t bytes = rows.front().size() * sizeof(std::int32_t);
   const std::int64_t batch = config.train.global_batch;
   for (std::int64_t step = 1; step <= steps; ++step) {
+    progress(static_cast<double>(step - 1) / static_cast<double>(steps), "");
     for (std::int64_t sample = 0; sample < batch; ++sample) {
       dataset.train_sample(step, sample, {rows[0], rows[1], rows[2]});
       const std::uint64_t at = static_cast<std::uint64_t>((step - 1) * batch + sample) * bytes;

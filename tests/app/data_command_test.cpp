@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -33,6 +35,19 @@ TEST(DataPackCommand, WritesShardsAndOneJsonDocument) {
   EXPECT_EQ(document["vocab"], 256);
   ASSERT_EQ(document["shards"].size(), 2u);
   EXPECT_EQ(data::TokenShard(document["shards"][1].get<std::string>()).tokens(), 400);
+}
+
+// Shards that a training run would take for the whole.
+TEST(DataPackCommand, LeavesNothingWhenItIsInterrupted) {
+  const data::DataFolder folder;
+  folder.write("a.txt", std::string(100'000'000, 'x'));
+  const Outcome outcome =
+      run(folder.path(), std::string("sh -c '") + test_paths::plait + " data pack --threads 1 --shard-tokens 1000000 --out " +
+                             (folder / "out") + " " + (folder / "a.txt") + " & p=$!; while [ ! -e " + (folder / "out") +
+                             "/shard_000000.bin ] && kill -0 $p; do :; done; kill -TERM $p; wait $p'");
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.errors;
+  EXPECT_THAT(outcome.errors, testing::HasSubstr("interrupted by signal 15"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
 TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
