@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <streambuf>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "commands.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/message.h"
 #include "launch/launch.h"
 #include "launch/stop_signals.h"
@@ -60,6 +62,8 @@ void run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw;
     app.exit(error);  // --help, --version
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw_file_error("use", error.path1(), error.code().value());
   } catch (const std::system_error& error) {
     if (!std::ferror(stdout)) throw;
     output_failed(error.code().message());  // of fmt::print
@@ -74,6 +78,8 @@ void run(CLI::App& app, int argc, char** argv) {
 int main(int argc, char** argv) {
   // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Whoever started us may ignore it, and then no process that we start could be waited for.
+  std::signal(SIGCHLD, SIG_DFL);
   // Ranks, data files and peers take descriptors; the usual 1024 are for programs that call select().
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {

@@ -18,10 +18,7 @@ constexpr std::string_view temporary_prefix = ".tmp-";
 
 std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", step_prefix, step); }
 
-bool directory_exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
+bool directory_exists(const std::filesystem::path& path) { return std::filesystem::is_directory(status_at(path)); }
 
 struct StepDirectory {
   std::filesystem::path directory;

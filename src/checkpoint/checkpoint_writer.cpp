@@ -47,6 +47,10 @@ CheckpointWriter CheckpointWriter::begin(const std::filesystem::path& run_dir, s
   if (std::filesystem::exists(target, ignored)) {
     throw ConfigError("checkpoint " + target.string() + " exists already; move it away, or resume from it");
   }
+  if (!std::filesystem::is_directory(status_at(run_dir))) {
+    throw Error("cannot write a checkpoint: the run's directory " + run_dir.string() +
+                " is gone, and with it what is needed to go on");
+  }
   create_private_directories(checkpoints_directory(run_dir));
   sync_directory(run_dir);
   remove_leftovers(run_dir);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -86,14 +87,19 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
   return config;
 }
 
+const std::string* config_text(const CheckpointReader& reader) {
+  const auto config = reader.state().find("config");
+  if (config == reader.state().end()) return nullptr;
+  if (!config->is_string()) reader.refuse_state("'config' is not a string");
+  return config->get_ptr<const std::string*>();
+}
+
 Config load_config_of(const fs::path& path, const std::vector<std::string>& overrides) {
   if (!is_lone_checkpoint(path)) return load_run_config(run_directory_of(path), overrides);
   const CheckpointReader checkpoint(path);
-  const auto& state = checkpoint.state();
-  const auto config = state.is_object() ? state.find("config") : state.end();
-  if (config == state.end() || !config->is_string())
-    throw ConfigError(path.string() + ": holds no configuration: give a configuration file too");
-  return parse_config(config->get<std::string>(), overrides, (path / Manifest::file_name).string());
+  const std::string* config = config_text(checkpoint);
+  if (config == nullptr) throw ConfigError(path.string() + ": holds no configuration: give a configuration file too");
+  return parse_config(*config, overrides, (path / Manifest::file_name).string());
 }
 
 void keep_config(const fs::path& run_dir, const Config& config) {

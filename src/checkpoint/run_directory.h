@@ -11,6 +11,8 @@
 
 namespace plait::checkpoint {
 
+class CheckpointReader;
+
 // Creates DIR/NAME, private to the user (0700). An existing one is never written over: the next free of NAME-2, NAME-3, ...
 // is taken instead.
 std::filesystem::path create_run_directory(const RunConfig& run);
@@ -42,6 +44,9 @@ void keep_config(const std::filesystem::path& run_dir, const Config& config);
 // The configuration a run was started with. Its schedule and its tokenizer are from the files that were kept, whatever has
 // become of the originals.
 Config load_run_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides = {});
+
+// The text of the configuration that a checkpoint was written under; null if it keeps none. As long as the reader.
+const std::string* config_text(const CheckpointReader& reader);
 
 // The configuration that a run, or the run that a checkpoint is of, was started with. ConfigError if a lone checkpoint holds
 // none.

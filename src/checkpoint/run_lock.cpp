@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/host_name.h"
 
 namespace plait::checkpoint {
@@ -62,7 +63,7 @@ void sign(const FileDescriptor& descriptor, const std::filesystem::path& path) {
   if (::ftruncate(descriptor.get(), 0) != 0 ||
       ::pwrite(descriptor.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::fsync(descriptor.get()) != 0) {
-    throw ConfigError("cannot write " + path.string() + ": " + errno_text());
+    throw_file_error("write", path, errno);
   }
 }
 

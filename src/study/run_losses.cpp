@@ -157,8 +157,7 @@ std::vector<LossPoint> RunLosses::points() const {
 }
 
 RunLosses read_run_losses(const fs::path& folder) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) throw ConfigError(folder.string() + ": no such directory");
+  if (!fs::is_directory(status_at(folder))) throw ConfigError(folder.string() + ": no such directory");
   std::vector<OpenRun> all;
   for (const fs::path& directory : runs_below(folder)) all.push_back(open_run(directory));
   if (all.empty())

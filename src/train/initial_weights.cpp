@@ -20,20 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The configuration that the checkpoint was written under; nothing if it keeps none that can be read. Only the model, the data
-// and the optimizer are looked at, so the layout, whose schedule's file may be gone, is left out.
-std::optional<Config> config_in(const Json& state) {
-  const auto text = state.is_object() ? state.find("config") : state.end();
-  if (text == state.end() || !text->is_string()) return std::nullopt;
-  try {
-    return parse_config(text->get<std::string>(),
-                        {"parallel.schedule=1f1b", "parallel.pipeline=1", "parallel.virtual_stages=1", "parallel.stages=[]",
-                         "parallel.zero=0", "parallel.tensor=1", "parallel.data=auto", "launch.ranks=auto"});
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
-
 // Compares what the configuration says with what the weights were trained as.
 class Comparison {
  public:
@@ -197,7 +183,7 @@ Origin origin_of(const checkpoint::FoundCheckpoint& found, const Config& config)
     return origin;
   }
   auto reader = std::make_unique<checkpoint::CheckpointReader>(found.directory);
-  origin.config = config_in(reader->state());
+  origin.config = config_under(*reader);
   if (data::has_tokenizer(found.run_dir)) origin.tokenizer = data::load_tokenizer(found.run_dir);
   origin.lineage = lineage_in(reader->state());
   origin.reader = std::move(reader);
@@ -212,15 +198,18 @@ DType stored_type(const checkpoint::WeightsReader& reader, const std::vector<mod
   return DType::f32;
 }
 
+void compare_widths(const Config& config, DType stored, const std::string& name, Comparison& comparison) {
+  const bool wide = parallel::master_type(config) == DType::f64, stored_wide = stored == DType::f64;
+  if (wide == stored_wide) return;
+  comparison.differs("precision.compute", config.precision.compute,
+                     fmt::format("must {}be fp64: the weights of {} are stored as {}", stored_wide ? "" : "not ", name,
+                                 stored_wide ? "fp64" : "fp32"));
+}
+
 void compare_contents(const Config& config, const checkpoint::WeightsReader& reader,
                       const std::vector<model::Parameter>& parameters, Comparison& comparison) {
   const std::string name = reader.directory().string();
-  const bool wide = parallel::master_type(config) == DType::f64, stored_wide = stored_type(reader, parameters) == DType::f64;
-  if (wide != stored_wide) {
-    comparison.differs("precision.compute", config.precision.compute,
-                       fmt::format("must {}be fp64: the weights of {} are stored as {}", stored_wide ? "" : "not ", name,
-                                   stored_wide ? "fp64" : "fp32"));
-  }
+  compare_widths(config, stored_type(reader, parameters), name, comparison);
   if (!config.train.init_from.optimizer) return;
   if (!parameters.empty() && !reader.contains(checkpoint::exp_avg_name(parameters.front()))) {
     comparison.differs("train.init_from.optimizer", "true", "must be false: " + name + " holds weights and no moments");
@@ -234,6 +223,18 @@ void compare_contents(const Config& config, const checkpoint::WeightsReader& rea
 }
 
 }  // namespace
+
+std::optional<Config> config_under(const checkpoint::CheckpointReader& reader) {
+  const std::string* text = checkpoint::config_text(reader);
+  if (text == nullptr) return std::nullopt;
+  try {
+    return parse_config(*text,
+                        {"parallel.schedule=1f1b", "parallel.pipeline=1", "parallel.virtual_stages=1", "parallel.stages=[]",
+                         "parallel.zero=0", "parallel.tensor=1", "parallel.data=auto", "launch.ranks=auto"});
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
 
 std::string changed_moments(const Config& before, const Config& now) {
   const std::string &was = before.precision.moments, &is = now.precision.moments;
@@ -251,10 +252,11 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
   const auto is_gone = [](const std::string& file) { return !file.empty() && !std::filesystem::exists(file); };
   const bool is_kept = is_gone(config.data.huggingface.file) || is_gone(config.data.sentencepiece.model);  // by the run alone
   if (tokenizer && !is_kept) common_tokenizer(config, tokenizer, run_dir, comparison, notes);
-  if (const std::optional<Config> before = config_in(reader.state())) {  // else the tensors tell
+  if (const std::optional<Config> before = config_under(reader)) {  // else the tensors tell
     const std::int64_t vocab = tokenizer ? tokenizer->vocab() : 1;
     compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),
                    model::resolve_shape(before->model, vocab, before->data.sequence_length), comparison);
+    compare_widths(config, parallel::master_type(*before), reader.directory().string(), comparison);
     // Whoever reads the run goes by what it was started with; a new run may differ (--init-from).
     compare_arithmetic(config.model, before->model, comparison);
   }

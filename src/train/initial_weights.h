@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "data/tokenizer.h"
 
 namespace plait::train {
+
+// The configuration that the checkpoint was written under, without its layout, whose schedule's file may be gone; nothing if it
+// keeps none that this plait reads.
+std::optional<Config> config_under(const checkpoint::CheckpointReader& reader);
 
 // What to tell the user of a run that takes moments of a run with other precision.moments; empty where these are the same.
 std::string changed_moments(const Config& before, const Config& now);

@@ -29,15 +29,6 @@ constexpr std::size_t longest_path = 4096, longest_digest = 16;
 // Takes the lock of a run's directory, before anything in it is read or written.
 using Own = std::function<void(const fs::path& run_dir)>;
 
-// What the steps before were trained with; nothing where this plait does not read it.
-std::optional<Config> config_of(const checkpoint::CheckpointReader& reader) {
-  try {
-    return parse_config(reader.state().value("config", std::string()));
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
-
 // What to say of a run.dir and a run.name that are not those that the run was started with: it stays where it is.
 std::string ignored_place(const Config& config, const fs::path& run_dir) {
   try {
@@ -62,7 +53,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
   if (std::string place = ignored_place(config, found.run_dir); !place.empty()) origin.notes.push_back(std::move(place));
-  if (const std::optional<Config> before = config_of(reader)) {
+  if (const std::optional<Config> before = config_under(reader)) {
     const std::string moved = moved_schedule(before->train, config.train, found.step);
     if (!moved.empty()) origin.notes.push_back(moved);
     if (std::string changed = changed_moments(*before, config); !changed.empty()) origin.notes.push_back(std::move(changed));

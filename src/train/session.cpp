@@ -163,9 +163,10 @@ MemoryReport Session::memory_report() const {
   return report;
 }
 
-std::string MemoryReport::to_string() const {
+std::string MemoryReport::to_string(int rank) const {
   const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
-  std::string text = fmt::format("memory per rank: {} planned, {} allocated", bytes(planned_bytes), bytes(allocated_bytes));
+  std::string text =
+      fmt::format("memory of rank {}: {} planned, {} allocated", rank, bytes(planned_bytes), bytes(allocated_bytes));
   if (device_bytes > 0) {
     text += fmt::format(", {} in use on the device ({} for CUDA and its libraries)", bytes(device_bytes),
                         bytes(device_bytes - std::min(device_bytes, allocated_bytes)));

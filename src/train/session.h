@@ -23,7 +23,7 @@ struct MemoryReport {
   std::size_t planned_bytes = 0;    // the plan: one arena, and what messages arrive in
   std::size_t allocated_bytes = 0;  // by plait on the device, at its peak, by its links too
   std::size_t device_bytes = 0;     // in use on the device, by the driver's account (all processes); 0 on the host
-  std::string to_string() const;
+  std::string to_string(int rank) const;
 };
 
 class Session {

@@ -232,7 +232,7 @@ class Trainer {
             source_report(dataset_->sources_used(samples_after(config_.train.steps)), dataset_->sequence_length());
         !uses.empty())
       say(uses);
-    say(session_.memory_report().to_string());
+    say(session_.memory_report().to_string(rank_.rank));
     say("run directory: " + start_.run_dir.string());
     return true;
   }

@@ -108,6 +108,9 @@ TEST_F(Limits, StatesOfCheckpointsAreTyped) {
     bad.state["kernel_choices"] = nlohmann::ordered_json::parse(value);
     EXPECT_THAT(refusal(bad), HasSubstr("in 'state', 'kernel_choices' is not a list")) << value;
   }
+  bad.state["config"] = 3;
+  EXPECT_THAT(refusal(bad), HasSubstr("in 'state', 'config' is not a string"));
+  bad.state["config"] = good.state["config"];
   bad.state["kernel_choices"] = {"a", 1};
   EXPECT_THAT(refusal(bad), HasSubstr("'kernel_choices' has an entry that is not a string"));
   write_text_file(state, to_text(good));

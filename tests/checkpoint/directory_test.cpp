@@ -75,6 +75,7 @@ TEST_F(CheckpointDirectory, AcceptsAnExplicitCheckpoint) {
 }
 
 TEST_F(CheckpointDirectory, WeightsMayLieAnywhere) {
+  fs::create_directory(directory_ / "run");
   const fs::path original = write_checkpoint(directory_ / "run", 100), copy = directory_ / "copy";
   fs::copy(original, copy, fs::copy_options::recursive);
   EXPECT_FALSE(is_lone_checkpoint(original));

@@ -146,6 +146,7 @@ using TrainingCheckpoint = test::InTemporaryDirectory;
 TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
   for (int round = 0; round < 20; ++round) {
     const fs::path run_dir = directory_ / std::to_string(round);
+    fs::create_directory(run_dir);
     const fs::path writing = temporary_directory(run_dir, 2);
     const Config config = config_of(gpt, "data: 2", 2);
     const auto body = [&](launch::RankContext& rank) {

@@ -208,6 +208,14 @@ TEST_F(Checkpoint, AWriterThatIsNotCommittedFreesItsSpace) {
   EXPECT_TRUE(fs::is_empty(checkpoints_directory(directory_)));
 }
 
+// Such a checkpoint would be one of a run without a configuration.
+TEST_F(Checkpoint, ARunDirectoryThatIsGoneIsNotMadeAgain) {
+  const fs::path gone = directory_ / "gone";
+  EXPECT_THAT(error_of<Error>([&] { CheckpointWriter::begin(gone, 100, small_files()); }),
+              AllOf(HasSubstr(gone.string()), HasSubstr("is gone")));
+  EXPECT_FALSE(fs::exists(gone));
+}
+
 TEST_F(Checkpoint, AnExistingStepIsRefused) {
   write_checkpoint(directory_, 100);
   EXPECT_THAT(config_error([&] { CheckpointWriter::begin(directory_, 100, small_files()); }),
@@ -216,10 +224,10 @@ TEST_F(Checkpoint, AnExistingStepIsRefused) {
 
 TEST_F(Checkpoint, FilesAndDirectoriesArePrivate) {
   const ::mode_t before = ::umask(0);
-  const fs::path checkpoint = write_checkpoint(directory_ / "runs" / "a", 1);
+  const fs::path checkpoint = write_checkpoint(directory_, 1);
   ::umask(before);
   const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()); };
-  EXPECT_EQ(mode(directory_ / "runs" / "a"), 0700u);
+  EXPECT_EQ(mode(checkpoints_directory(directory_)), 0700u);
   EXPECT_EQ(mode(checkpoint), 0700u);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
     EXPECT_EQ(mode(checkpoint / name), 0600u);
