@@ -1,3 +1,4 @@
+// What a long computation tells of how far it is.
 #pragma once
 
 #include <functional>

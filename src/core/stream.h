@@ -34,8 +34,10 @@ class Event {
   Event(Event&&) noexcept;
   Event& operator=(Event&&) noexcept;
   ~Event();
-  bool is_complete() const;  // true as well when never recorded; DeviceError if the stream failed
-  void synchronize() const;  // blocks the caller until the latest recorded point is reached
+  // Whether the latest recorded point is reached; true as well when never recorded. DeviceError if a device's stream failed; a
+  // host stream that failed counts as there, and says so in StreamRef::synchronize().
+  bool is_complete() const;
+  void synchronize() const;  // blocks the caller until then
   detail::EventImpl& impl() const { return *impl_; }
 
  private:

@@ -25,7 +25,7 @@ struct StepTrace {
     std::optional<double> ready;  // of a receive: its message could travel; of a simulated collective: all ranks had come
   };
   std::chrono::steady_clock::time_point origin;
-  std::int64_t step = 0;      // as given to begin()
+  std::int64_t step = 0;      // its number, as StepRecorder::begin counts
   double begin = 0, end = 0;  // on the compute stream
   std::vector<Slice> slices;  // by instruction
 };
@@ -33,7 +33,7 @@ struct StepTrace {
 // What a GPU ran.
 struct DeviceActivity {
   std::string name;  // of a kernel; or "copy", "copy to a peer", "set", with the number of bytes
-  int stream = -1;   // index into the streams given to the constructor; -1: another stream
+  int stream = -1;   // index into Program::streams; -1: another stream
   std::chrono::steady_clock::time_point begin, end;
 };
 

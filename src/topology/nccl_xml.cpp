@@ -436,8 +436,11 @@ class XmlReader {
   }
 
   void connect_numa_nodes() {
+    std::size_t pairs = 0;
     for (const auto& [host, nodes] : numa_nodes_) {
       if (nodes.size() > 1024) fail(0, std::to_string(nodes.size()), "a host has more than 1024 <cpu>");
+      pairs += nodes.size() * nodes.size() / 2;
+      if (pairs > max_edges) fail(0, "", "its <cpu> have more than " + std::to_string(max_edges) + " links");
       for (std::size_t i = 0; i < nodes.size(); ++i) {
         for (std::size_t j = i + 1; j < nodes.size(); ++j) connect(nodes[i], nodes[j], LinkKind::smp, smp_gb_per_s);
       }

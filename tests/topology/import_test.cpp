@@ -156,6 +156,14 @@ TEST(TopologyXml, BrokenFilesAreRefusedWithTheirLine) {
   for (int i = 0; i < 100000; ++i)
     deep += "<pci busid=\"0000:" + std::string(i % 2 ? "1" : "2") + "0:00.0\" class=\"0x060400\">";
   EXPECT_NE(refusal(deep), nothing_thrown);
+  std::string wide = "<system version=\"1\">";
+  for (int cpu = 0; cpu < 5 * 1024; ++cpu) {
+    const std::string host = std::to_string(cpu / 1024), node = std::to_string(cpu % 1024);
+    wide += "<cpu numaid=\"" + node + "\" host_hash=\"0x" + host + "\"/>";
+  }
+  wide +=
+      R"(<cpu numaid="0" host_hash="0xa"><pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="100" rank="0"/></pci></cpu>)";
+  EXPECT_THAT(refusal(wide + "</system>"), HasSubstr("its <cpu> have more than 1048576 links"));
   std::string nested = "<system version=\"1\"><cpu numaid=\"0\">", ends;
   for (int i = 0; i < 200; ++i) {
     const char digits[] = {"0123456789abcdef"[i / 16], "0123456789abcdef"[i % 16], 0};

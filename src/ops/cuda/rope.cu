@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/error.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
 #include "ops/implementations.h"
@@ -55,6 +56,7 @@ void rope(StreamRef stream, const Rope& args) {
       constexpr unsigned threads = 256;
       for (std::int64_t first = 0; first < s.batch; first += most_batch) {
         const std::int64_t items = std::min(most_batch, s.batch - first) * items_per_sequence / width;
+        require(items <= UINT32_MAX, "rope: one sequence is too long for an index of 32 bits");
         launch(stream, {grid_size(ceil_div(items, threads)), threads}, rope_kernel<T, width>,
                device_pointer<T>(args.qkv) + first * s.sequence * row_elements, device_pointer<float>(args.table),
                args.starts ? device_pointer<int>(args.starts) + first * s.sequence : nullptr, static_cast<std::uint32_t>(items),
