@@ -92,6 +92,26 @@ std::vector<Turn> turns(const std::vector<Pass>& passes) {
   return list;
 }
 
+std::vector<BraidedPart> order_of_parts(const std::vector<std::vector<std::size_t>>& parts) {
+  std::vector<BraidedPart> order;
+  for (std::size_t pass = 0; pass < parts.size(); ++pass) {
+    for (std::size_t segment = 0; segment < parts[pass].size(); ++segment) {
+      for (std::size_t part = 0; part < parts[pass][segment]; ++part) order.push_back({pass, segment, part});
+    }
+  }
+  // Where in the turn the middle of a part is: a fraction.
+  const auto position = [&](const BraidedPart& p) {
+    const std::size_t halves = 2 * parts[p.pass][p.segment];
+    return std::pair(p.segment * halves + 2 * p.part + 1, parts[p.pass].size() * halves);
+  };
+  std::ranges::stable_sort(order, [&](const BraidedPart& x, const BraidedPart& y) {
+    const auto [where, of] = position(x);
+    const auto [others_where, others_of] = position(y);
+    return where * others_of < others_where * of;
+  });
+  return order;
+}
+
 void braid(Schedule& schedule) {
   take_apart(schedule);
   if (has_pairs(schedule)) return;

@@ -24,6 +24,16 @@ struct Turn {
 Turn turn_at(const std::vector<Pass>& passes, std::size_t first);
 std::vector<Turn> turns(const std::vector<Pass>& passes);
 
+// The part-th part of what a pass of a turn computes of its segment-th segment.
+struct BraidedPart {
+  std::size_t pass = 0, segment = 0, part = 0;
+  friend bool operator==(const BraidedPart&, const BraidedPart&) = default;
+};
+// In which order the parts of a turn's passes come, of which parts[pass][segment] says how many there are, none 0: the segments
+// by turns, each pass at an even pace from the turn's beginning to its end, and each segment at an even pace through its parts.
+// So what one pass waits for goes on behind a part of the other.
+std::vector<BraidedPart> order_of_parts(const std::vector<std::vector<std::size_t>>& parts);
+
 // Says which passes are braided. Pairs that a file marks stay, and there are no others; of one that needs the other, on this
 // rank or by way of others, the two are computed one after the other. Else, where one rank has all stages nobody waits for its
 // messages, so each forward is paired with the pass before or after it. Elsewhere a pair holds up the rank that waits for the

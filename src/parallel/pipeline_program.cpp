@@ -202,40 +202,18 @@ class ProgramBuilder {
   using Part = std::function<void()>;
   using Parts = std::vector<Part>;  // of one segment
 
-  // The passes of a turn: their segments by turns, each pass at an even pace from the turn's beginning to its end, and each
-  // segment at an even pace through its parts. So what one pass waits for goes on behind a part of the other.
   void compute(std::span<const Pass> passes) {
-    struct Strand {
-      std::vector<Parts> segments;
-      std::size_t segment = 0, part = 0;
-      bool over() const { return segment == segments.size(); }
-      // Where in the turn the middle of its next part is: a fraction.
-      std::pair<std::size_t, std::size_t> position() const {
-        const std::size_t halves = 2 * segments[segment].size();
-        return {segment * halves + 2 * part + 1, segments.size() * halves};
-      }
-      bool sooner_than(const Strand& other) const {
-        const auto [where, of] = position();
-        const auto [others_where, others_of] = other.position();
-        return where * others_of < others_where * of;
-      }
-      Part& take() {
-        Part& next = segments[segment][part++];
-        if (part == segments[segment].size()) ++segment, part = 0;
-        return next;
-      }
-    };
-    std::vector<Strand> strands;
-    for (const Pass& pass : passes) strands.push_back({begin(pass)});
+    std::vector<std::vector<Parts>> segments;  // of each pass
+    std::vector<std::vector<std::size_t>> counts;
+    for (const Pass& pass : passes) {
+      segments.push_back(begin(pass));
+      std::vector<std::size_t>& of_pass = counts.emplace_back();
+      for (const Parts& parts : segments.back()) of_pass.push_back(parts.size());
+    }
     program_.lanes = std::max(program_.lanes, static_cast<int>(passes.size()));
-    for (;;) {
-      std::size_t next = strands.size();
-      for (std::size_t s = 0; s < strands.size(); ++s) {
-        if (!strands[s].over() && (next == strands.size() || strands[s].sooner_than(strands[next]))) next = s;
-      }
-      if (next == strands.size()) break;
-      lane_ = static_cast<int>(next);
-      strands[next].take()();
+    for (const BraidedPart& next : order_of_parts(counts)) {
+      lane_ = static_cast<int>(next.pass);
+      segments[next.pass][next.segment][next.part]();
     }
     for (const Pass& pass : passes) send(pass);
     for (const Pass& pass : passes) {

@@ -188,6 +188,18 @@ TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
   EXPECT_EQ(beside(true, true, exchange_backward, 1), 3);
 }
 
+// A backward in two parts a segment and its weight part, a forward in two.
+TEST(Braids, PartsOfPassesComeAtAnEvenPace) {
+  EXPECT_TRUE(order_of_parts({}).empty());
+  EXPECT_EQ(order_of_parts({{2, 1}}), (std::vector<BraidedPart>{{0, 0, 0}, {0, 0, 1}, {0, 1, 0}}));
+  EXPECT_EQ(order_of_parts({{3, 3}, {2, 2}}),
+            (std::vector<BraidedPart>{
+                {0, 0, 0}, {1, 0, 0}, {0, 0, 1}, {1, 0, 1}, {0, 0, 2}, {0, 1, 0}, {1, 1, 0}, {0, 1, 1}, {1, 1, 1}, {0, 1, 2}}));
+  EXPECT_EQ(order_of_parts({{1, 1}, {1, 1, 1}}),
+            (std::vector<BraidedPart>{{1, 0, 0}, {0, 0, 0}, {1, 1, 0}, {0, 1, 0}, {1, 2, 0}}))
+      << "one more segment: a head or an embedding moves neither against the other";
+}
+
 // Between the parts of a segment with FP8 operands, which wait for their scale, stands a part of the other pass: however many
 // segments and micro-batches there are.
 TEST(Braids, BehindEveryScaleStandsAPartOfTheOtherPass) {
