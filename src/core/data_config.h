@@ -124,9 +124,9 @@ struct DataConfig {
   static void declare(Keys& k) {
     k.key("train", &DataConfig::train, k.globs(),
           "Files to train on. `*` and `?` match within a folder, `**` any depth, but none behind links. Text for `bytes`, "
-          "`sentencepiece` and "
-          "`huggingface`, shards for `tokens`. Of a text named `*.jsonl` each line is a document, and what is named `*.zst` is "
-          "decompressed (docs/data.md). Quote a glob that begins with `*`, which YAML reads as an alias.");
+          "`sentencepiece` and `huggingface`, shards for `tokens`. Of a text named `*.jsonl` each line is a document, and what "
+          "is "
+          "named `*.zst` is decompressed (docs/data.md). Quote a glob that begins with `*`, which YAML reads as an alias.");
     k.key(
         "sources", &DataConfig::sources, k.data_sources(),
         "Several sources to train on, in place of `train`: `[{files: [code/**], weight: 0.7}, {files: [books/*.bin], weight: "

@@ -9,8 +9,6 @@
 #include "data/zstd_reader.h"
 
 namespace plait::data {
-namespace {}  // namespace
-
 bool is_jsonl(const std::filesystem::path& path) { return (is_zstd(path) ? path.stem() : path).extension() == ".jsonl"; }
 
 DocumentEncoder::DocumentEncoder(const DataConfig& data, const Tokenizer& tokenizer, bool add_special_tokens)
