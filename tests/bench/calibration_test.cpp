@@ -174,7 +174,7 @@ TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
   launch::save_calibration(c, launch::calibration_path(c.device, c.model));
   const launch::SitedPlan planned = launch::plan_on_site(config, 128);
   EXPECT_GT(planned.job.best.step_seconds, 3);
-  EXPECT_EQ(planned.context.machine, "measured on CPU");
+  EXPECT_EQ(planned.context.machine, "measured on CPU, with communication by nominal figures");
   EXPECT_LT(launch::plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
   EXPECT_LT(
       launch::plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
