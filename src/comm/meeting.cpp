@@ -92,7 +92,7 @@ std::vector<Json> Meeting::hear_each(const std::string& topic, std::size_t most_
   for (const int member : members_) {
     words.emplace_back();
     if (member == rank_) continue;
-    const auto word = await(topic, member, deadline);
+    const auto word = await(topic, member, std::max(deadline, Clock::now() + time_to_say_busy()));
     if (!word) throw_absent(topic, absent(topic));
     words.back() = parse(topic, member, *word, most_bytes);
   }
@@ -138,10 +138,12 @@ std::vector<Json> Meeting::hear_passed_on(const std::string& topic, std::size_t 
       refuse(topic, members_.front(), "it does not pass on a word of each rank");
     return words.get<std::vector<Json>>();
   }
-  // Until then who is busy, for whom the first one waits, says so again.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return hear_each(topic, most_bytes, std::max(left, 2 * timeout_ / beats_per_timeout));
+  return hear_each(topic, most_bytes, std::max(left, std::chrono::milliseconds(0)));
 }
+
+// Whoever was waited for before, a rank that is busy says so within this time.
+std::chrono::milliseconds Meeting::time_to_say_busy() const { return 2 * timeout_ / beats_per_timeout; }
 
 std::vector<int> Meeting::absent(const std::string& topic) const {
   std::vector<int> ranks;

@@ -156,6 +156,7 @@ class Meeting {
   // The CommError that names them.
   [[noreturn]] void throw_absent(const std::string& topic, const std::vector<int>& ranks) const;
   bool has_been_busy(int rank);  // since the last call
+  std::chrono::milliseconds time_to_say_busy() const;
 
   template <typename T>
   std::vector<T> from_words(const std::string& topic, const T& own, const std::vector<Json>& words) const {

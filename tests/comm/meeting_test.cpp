@@ -232,6 +232,20 @@ TEST(Meeting, AllWaitForWhoIsBusy) {
   }
 }
 
+// Also when the limit has passed while another was waited for.
+TEST(Meeting, WhoIsBusyLongerThanAnotherIsWaitedFor) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(4, [&](int rank) {
+    Meeting meeting(*store, "test", rank, 4, milliseconds(600));
+    if (rank > 0) {
+      const auto busy = meeting.busy();
+      std::this_thread::sleep_for(milliseconds(1200 + 400 * rank));
+    }
+    EXPECT_THAT(meeting.gather("done", rank), ElementsAre(0, 1, 2, 3));
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
 TEST_P(MeetingKind, WhoIsBusyIsWaitedFor) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
     const auto mine = store();
