@@ -31,46 +31,30 @@ std::string file_name(const std::string& key) {
   return name;
 }
 
-// Creates `path`, which must not exist, readable by this user alone.
-void write_file(const std::string& path, const std::string& text) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) throw CommError("rendezvous: cannot create " + path + ": " + errno_text());
-  std::size_t done = 0;
-  bool failed = false;
-  while (done < text.size() && !failed) {
-    const ssize_t count = ::write(descriptor, text.data() + done, text.size() - done);
-    if (count > 0) done += static_cast<std::size_t>(count);
-    failed = count < 0 && errno != EINTR;
-  }
-  const int write_error = errno;
-  const bool closed = ::close(descriptor) == 0;  // NFS reports a full disk only here
-  if (failed) errno = write_error;
-  if (failed || !closed) throw CommError("rendezvous: cannot write " + path + ": " + errno_text());
-}
-
 class DirectoryRendezvous final : public PolledRendezvous {
  public:
-  explicit DirectoryRendezvous(std::string directory) : directory_(std::move(directory)) {
-    if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
-      throw CommError("rendezvous: cannot create directory " + directory_ + ": " + errno_text());
+  explicit DirectoryRendezvous(std::string directory) : path_(std::move(directory)) {
+    if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+      throw CommError("rendezvous: cannot create directory " + path_ + ": " + errno_text());
     }
+    directory_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!directory_ && (errno == ENOTDIR || errno == ELOOP)) throw CommError("rendezvous: " + path_ + " is not a directory");
     struct stat status{};
-    if (::stat(directory_.c_str(), &status) != 0) {
-      throw CommError("rendezvous: cannot use directory " + directory_ + ": " + errno_text());
+    if (!directory_ || ::fstat(directory_.get(), &status) != 0) {
+      throw CommError("rendezvous: cannot use directory " + path_ + ": " + errno_text());
     }
-    if (!S_ISDIR(status.st_mode)) throw CommError("rendezvous: " + directory_ + " is not a directory");
     if (status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-      throw CommError("rendezvous: directory " + directory_ + " must belong to this user and be closed to others (chmod 700)");
+      throw CommError("rendezvous: directory " + path_ + " must belong to this user and be closed to others (chmod 700)");
     }
   }
 
-  bool try_set(const std::string& key, const std::string& value) override { return publish(path_of(key), value); }
+  bool try_set(const std::string& key, const std::string& value) override { return publish(checked_name(key), value); }
 
-  std::optional<std::string> find(const std::string& key) override { return read(path_of(key)); }
+  std::optional<std::string> find(const std::string& key) override { return read(checked_name(key)); }
 
   void abort(const std::string& reason) noexcept override {
     try {
-      publish(abort_path(), reason);
+      publish(abort_name, reason);
     } catch (...) {
       // The directory may be gone, and with it the ranks that could read the reason.
       return;
@@ -78,45 +62,84 @@ class DirectoryRendezvous final : public PolledRendezvous {
   }
 
  protected:
-  std::optional<std::string> abort_reason() override { return read(abort_path()); }
-  std::string place() const override { return " in " + directory_; }
+  std::optional<std::string> abort_reason() override { return read(abort_name); }
+  std::string place() const override { return " in " + path_; }
 
  private:
-  std::string path_of(const std::string& key) const {
+  static constexpr const char* abort_name = "abort";
+
+  static std::string checked_name(const std::string& key) {
     const std::string name = file_name(key);
     if (name.size() > 255) throw CommError("rendezvous: key '" + key + "' is too long for a file name");
-    return directory_ + "/" + name;
+    return name;
   }
-  std::string abort_path() const { return directory_ + "/abort"; }
 
-  // Makes `path` appear with all of `text` in it, or returns false where it exists. link() is what makes this atomic and
-  // exclusive, on NFS as well, where rename() would replace a key that somebody else set.
-  bool publish(const std::string& path, const std::string& text) {
-    const std::string temporary =
-        directory_ + "/.tmp-" + host_and_process() + "-" + std::to_string(next_temporary_.fetch_add(1));
+  [[noreturn]] void fail(const std::string& what, const std::string& name) const {
+    throw CommError("rendezvous: cannot " + what + " " + path_ + "/" + name + ": " + errno_text());
+  }
+
+  // Makes the file appear with all of `text` in it, or returns false where it exists. linkat() is what makes this atomic and
+  // exclusive, on NFS as well, where a rename would replace a key that somebody else set.
+  bool publish(const std::string& name, const std::string& text) {
+    const std::string temporary = ".tmp-" + host_and_process() + "-" + std::to_string(next_temporary_.fetch_add(1));
     write_file(temporary, text);
-    const int linked = ::link(temporary.c_str(), path.c_str());
+    bool linked = ::linkat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str(), 0) == 0;
     const int link_error = errno;
-    ::unlink(temporary.c_str());
-    if (linked == 0) return true;
+    struct stat status{};
+    // NFS may have done it and lost the answer: then it finds its own link there (open(2) of O_EXCL).
+    if (!linked && ::fstatat(directory_.get(), temporary.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
+      linked = status.st_nlink == 2;
+    ::unlinkat(directory_.get(), temporary.c_str(), 0);
+    if (linked) return true;
     if (link_error == EEXIST) return false;
     errno = link_error;
-    throw CommError("rendezvous: cannot create " + path + ": " + errno_text());
+    fail("create", name);
   }
 
-  static std::optional<std::string> read(const std::string& path) {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Creates the file, which must not exist, readable by this user alone.
+  void write_file(const std::string& name, const std::string& text) const {
+    const int descriptor = ::openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (descriptor < 0) fail("create", name);
+    std::size_t done = 0;
+    bool failed = false;
+    while (done < text.size() && !failed) {
+      const ssize_t count = ::write(descriptor, text.data() + done, text.size() - done);
+      if (count > 0) done += static_cast<std::size_t>(count);
+      failed = count < 0 && errno != EINTR;
+    }
+    const int write_error = errno;
+    const bool closed = ::close(descriptor) == 0;  // NFS reports a full disk only here
+    if (failed) errno = write_error;
+    if (failed || !closed) fail("write", name);
+  }
+
+  FileDescriptor open_file(const std::string& name) const {
+    return FileDescriptor(::openat(directory_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  }
+
+  // NFS answers from its cache, for up to a minute, that a file is not there; opening the directory makes it look again.
+  void look_again() const {
+    const FileDescriptor directory(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+
+  std::optional<std::string> read(const std::string& name) const {
+    FileDescriptor file = open_file(name);
+    if (!file && errno == ENOENT) {
+      look_again();
+      file = open_file(name);
+    }
     if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;  // ESTALE: NFS, of a file that is gone
     struct stat status{};
-    if (!file || ::fstat(file.get(), &status) != 0) throw CommError("rendezvous: cannot open " + path + ": " + errno_text());
+    if (!file || ::fstat(file.get(), &status) != 0) fail("open", name);
     if (status.st_size < 0 || static_cast<std::uintmax_t>(status.st_size) > longest_value) {
-      throw CommError("rendezvous: " + path + " has " + std::to_string(status.st_size) + " bytes, which no rank writes");
+      throw CommError("rendezvous: " + path_ + "/" + name + " has " + std::to_string(status.st_size) +
+                      " bytes, which no rank writes");
     }
     std::string text(static_cast<std::size_t>(status.st_size), '\0');
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t count = ::read(file.get(), text.data() + done, text.size() - done);
       if (count == 0) errno = EIO;  // it is shorter than it was
-      if (count == 0 || (count < 0 && errno != EINTR)) throw CommError("rendezvous: cannot read " + path + ": " + errno_text());
+      if (count == 0 || (count < 0 && errno != EINTR)) fail("read", name);
       if (count > 0) done += static_cast<std::size_t>(count);
     }
     return text;
@@ -127,7 +150,8 @@ class DirectoryRendezvous final : public PolledRendezvous {
     return host_name() + "-" + std::to_string(::getpid()) + "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this));
   }
 
-  std::string directory_;
+  const std::string path_;  // for messages: who can write to its parent can put another directory there
+  FileDescriptor directory_;
   std::atomic<std::uint64_t> next_temporary_{0};
 };
 

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "comm/polled_rendezvous.h"
 #include "core/error.h"
@@ -23,6 +25,8 @@ namespace {
 constexpr std::uint64_t committed = std::uint64_t{1} << 63;
 constexpr std::uint64_t longest_key = std::uint64_t{1} << 16;
 constexpr std::uint64_t header_bytes = sizeof(std::uint64_t);
+constexpr std::chrono::milliseconds longest_lock{5000};
+constexpr std::chrono::microseconds lock_pause{500};
 
 // What a record is about is the first character of its key.
 std::string key_record(const std::string& key) { return "k" + key; }
@@ -76,10 +80,15 @@ class MemoryRendezvous final : public PolledRendezvous {
       whole.l_whence = SEEK_SET;
       return whole;
     }
+    // Who holds it lets it go within microseconds, unless its process is stopped. Whoever waited for ever then could not even
+    // say so. Pauses are counted, not time, which passes for a process that is stopped itself.
     void set(short kind) {
       struct flock whole = whole_file(kind);
-      while (::fcntl(descriptor_, F_OFD_SETLKW, &whole) != 0) {
-        if (errno != EINTR) fail("lock the shared memory");
+      for (int pauses = 0; ::fcntl(descriptor_, F_OFD_SETLK, &whole) != 0; ++pauses) {
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR) fail("lock the shared memory");
+        if (pauses == longest_lock / lock_pause)
+          throw CommError("rendezvous: a rank of this host keeps its lock; is it stopped (SIGSTOP, or a debugger)?");
+        std::this_thread::sleep_for(lock_pause);
       }
     }
     int descriptor_;

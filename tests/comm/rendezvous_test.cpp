@@ -1,5 +1,6 @@
 #include "comm/rendezvous.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "core/error.h"
@@ -119,6 +121,20 @@ TEST(MemoryRendezvous, RefusesWhatNoRankWrites) {
   EXPECT_THAT(error_of<CommError>([&] { store->find("key"); }), HasSubstr("no rank writes"));
 }
 
+TEST(MemoryRendezvous, DoesNotWaitForAStoppedWriterForEver) {
+  const RendezvousMemory memory;
+  const auto store = make_memory_rendezvous(memory.descriptor());
+  const FileDescriptor other(open(path_of(memory.descriptor()).c_str(), O_RDWR | O_CLOEXEC));
+  struct flock whole{};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  ASSERT_EQ(fcntl(other.get(), F_OFD_SETLK, &whole), 0);
+  EXPECT_THAT(error_of<CommError>([&] { store->set("key", "value"); }), HasSubstr("keeps its lock"));
+  whole.l_type = F_UNLCK;
+  ASSERT_EQ(fcntl(other.get(), F_OFD_SETLK, &whole), 0);
+  store->set("key", "value");
+}
+
 TEST(MemoryRendezvous, NeedsAnOpenDescriptor) {
   EXPECT_THAT(error_of<CommError>([] { make_memory_rendezvous(-1); }), HasSubstr("/proc/self/fd/-1"));
 }
@@ -140,6 +156,25 @@ TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
     ++files;
   }
   EXPECT_EQ(files, 2) << "the key and the reason";
+}
+
+// Who can write to the directory around it can put another one in its place.
+TEST(DirectoryRendezvous, StaysInTheDirectoryThatItHasSeen) {
+  const plait::test::TemporaryDirectory parent;
+  const std::string path = parent.path() + "/store", moved = parent.path() + "/moved";
+  const auto store = make_directory_rendezvous(path);
+  std::filesystem::rename(path, moved);
+  std::filesystem::create_directory(path);
+  store->set("address", "mine");
+  EXPECT_TRUE(std::filesystem::is_empty(path));
+  std::ofstream(path + "/key-other") << "forged";
+  std::ofstream(path + "/abort") << "forged";
+  EXPECT_EQ(store->find("other"), std::nullopt);
+  EXPECT_EQ(store->get("address", milliseconds(0)), "mine");
+
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directory_symlink(moved, path);
+  EXPECT_THAT(error_of<CommError>([&] { make_directory_rendezvous(path); }), HasSubstr("not a directory"));
 }
 
 TEST(DirectoryRendezvous, DoesNotReadMoreThanARankWrites) {
