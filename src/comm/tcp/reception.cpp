@@ -129,12 +129,13 @@ bool Caller::advance() {
   try {
     const bool due = Clock::now() >= wake_;
     if (!proof_ && !due) return false;
-    if (proof_ && due) throw CommError("no answer");
+    const bool gives_up = proof_ && due;  // unless the answer is there: this process may have been stopped meanwhile
     if (!proof_) begin();
     pollfd made{proof_->descriptor(), POLLOUT, 0};
-    if (proof_->connecting() && ::poll(&made, 1, 0) != 1) return false;
-    const Proof::State state = proof_->advance();
+    const bool connected = !proof_->connecting() || ::poll(&made, 1, 0) == 1;
+    const Proof::State state = connected ? proof_->advance() : Proof::State::going_on;
     if (state == Proof::State::refused) throw CommError(proof_->why());
+    if (state == Proof::State::going_on && gives_up) throw CommError("no answer");
     return done_ = state == Proof::State::done;
   } catch (const CommError& error) {
     problem_ = error.what();
