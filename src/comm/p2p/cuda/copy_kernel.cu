@@ -143,6 +143,7 @@ void launch_several(StreamRef stream, std::span<const Copy> copies) {
 template <typename Word>
 void load_kernels() {
   cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, copy_words<Word>));
   check(cudaFuncGetAttributes(&attributes, copy_several<Word>));
   check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word, few_copies>));
   check(cudaFuncGetAttributes(&attributes, copy_several_between_counters<Word, most_copies>));
