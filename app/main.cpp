@@ -1,5 +1,7 @@
 // The plait program.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -54,6 +56,15 @@ class CheckedOutput final : public std::streambuf {
   std::streambuf* const usual_;
 };
 
+// A file that is opened must not get the number of a standard stream that whoever started us has closed, or messages would go
+// into it. What takes its place fails as a closed one does.
+void keep_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int place = ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 // Runs the command that the arguments name, to the last byte of its output.
 void run(CLI::App& app, int argc, char** argv) {
   const CheckedOutput checked;
@@ -76,6 +87,7 @@ void run(CLI::App& app, int argc, char** argv) {
 }  // namespace plait
 
 int main(int argc, char** argv) {
+  plait::keep_standard_descriptors();
   // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   // Whoever started us may ignore it, and then no process that we start could be waited for.

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "program_test.h"
@@ -64,6 +66,21 @@ TEST_F(Usage, OutputThatCannotBeWrittenIsAnError) {
   const Outcome verified = plait("verify @/job.yaml --layout data=1 >/dev/full");
   EXPECT_EQ(verified.status, 3);
   EXPECT_THAT(verified.errors, HasSubstr("plait: cannot write to standard output: a part of it is lost\n"));
+}
+
+// What stands for a stream that is not there must not be a file of ours.
+TEST_F(Usage, ClosedStandardStreamsAreNotTakenForFiles) {
+  write("text.txt", std::string(20'000, 'a'));
+  write("job.yaml", "run: {name: r, dir: " + folder.path() + "}\nmodel: {layers: 1, hidden: 16, heads: 2}\ndata: {train: [" +
+                        path("text.txt") +
+                        "], sequence_length: 16}\ntrain: {steps: 2, global_batch: 2, micro_batch: 1}\nparallel: {data: 2}\n"
+                        "launch: {device: cpu, mode: processes}\n");
+  const std::string train = std::string(test_paths::plait) + " train " + path("job.yaml");
+  EXPECT_EQ(run(folder.path(), "sh -c '" + train + " <&- 2>&-'").status, 0);
+  std::ifstream plan(path("r/plan.json")), metrics(path("r/metrics.jsonl"));
+  EXPECT_TRUE(nlohmann::json::accept(plan));
+  for (std::string line; std::getline(metrics, line);) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+  EXPECT_EQ(run(folder.path(), "sh -c '" + std::string(test_paths::plait) + " --version >&-'").status, 3);
 }
 
 TEST_F(Usage, AClosedPipeIsNoError) {
