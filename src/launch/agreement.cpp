@@ -197,4 +197,15 @@ std::shared_ptr<comm::Rendezvous> join_job(const Config& config) {
   return rank->rendezvous;
 }
 
+void end_job(const std::shared_ptr<comm::Rendezvous>& joined, const Config& config, const std::exception& error) noexcept {
+  if (!joined) return;
+  std::string who;
+  try {
+    if (const std::optional<RankContext> place = place_from_environment(config)) who = fmt::format("rank {}: ", place->rank);
+  } catch (const std::exception&) {
+    who = "";  // the launcher's variables are what is wrong
+  }
+  joined->abort(who + error.what());
+}
+
 }  // namespace plait::launch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,5 +39,18 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
 // child of processes. Nothing elsewhere: ranks share one configuration. Comes before settle() and plan_launch(), which may
 // refuse what only one rank was given while the others wait for it; and once in a job. plan_launch() takes the result.
 std::shared_ptr<comm::Rendezvous> join_job(const Config& config);
+
+// What one rank fails at between join_job() and launch() ends the others too, with its words: they do not wait for it. Runs
+// `work` and throws what that throws. `joined`: what join_job() gave.
+void end_job(const std::shared_ptr<comm::Rendezvous>& joined, const Config& config, const std::exception& error) noexcept;
+template <typename Work>
+auto or_end_job(const std::shared_ptr<comm::Rendezvous>& joined, const Config& config, Work&& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    end_job(joined, config, error);
+    throw;
+  }
+}
 
 }  // namespace plait::launch

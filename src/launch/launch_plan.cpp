@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/milliseconds_of.h"
 #include "core/units.h"
+#include "launch/agreement.h"
 #include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "launch/rank_binding.h"
@@ -115,7 +116,9 @@ double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {
   return shared ? static_cast<double>(memory_size({DeviceKind::host, 0})) / ranks : 0;
 }
 
-LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
+namespace {
+
+LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
   require_settled(config, "what is started here");
   LaunchPlan plan;
   plan.mode = launch_mode(config);
@@ -151,6 +154,12 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
   using std::chrono::milliseconds;
   plan.grace = std::clamp(milliseconds_of(config.comm.timeout_s) / 5, milliseconds(500), plan.grace);
   return plan;
+}
+
+}  // namespace
+
+LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
+  return or_end_job(joined, config, [&] { return made_plan(config, joined); });
 }
 
 }  // namespace plait::launch

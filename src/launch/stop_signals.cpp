@@ -122,6 +122,7 @@ sigset_t mask_of_rank_process() {
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   for (const int signal : stop_signals) sigaddset(&mask, signal);
+  sigaddset(&mask, SIGTTOU);
   return mask;
 }
 

@@ -59,7 +59,8 @@ class StopSignals {
 void pass_on(pid_t process, int signal, Stop wish);
 
 // The mask that a rank's process is started with: this thread's, and the stop signals blocked, so that none comes before the
-// handlers are there. That process calls unblock_stop_signals() once it is ready.
+// handlers are there. That process calls unblock_stop_signals() once it is ready. SIGTTOU stays blocked: its process group is
+// not the terminal's, and under `stty tostop` its first line would stop it.
 sigset_t mask_of_rank_process();
 void unblock_stop_signals();
 

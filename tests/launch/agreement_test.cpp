@@ -139,5 +139,18 @@ TEST_F(LaunchAgreement, AJobOfThreadsHasNothingToCompare) {
   EXPECT_EQ(join_job(config), nullptr);
 }
 
+TEST(JoinedRanks, HearWhatAnotherFailsAtBeforeItStarts) {
+  const EnvironmentVariable rank("RANK", "3"), size("WORLD_SIZE", "4"), local("LOCAL_RANK", "3");
+  const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
+  Config config;
+  config.launch.mode = LaunchMode::external;
+  config.launch.rendezvous = "tcp";
+  EXPECT_EQ(or_end_job(store, config, [] { return 7; }), 7);
+  store->check();
+  EXPECT_THAT(error_of<ConfigError>([&] { or_end_job(store, config, []() -> int { throw ConfigError("no such GPU"); }); }),
+              HasSubstr("no such GPU"));
+  EXPECT_THAT(error_of<CommError>([&] { store->check(); }), HasSubstr("rank 3: no such GPU"));
+}
+
 }  // namespace
 }  // namespace plait::launch::test
