@@ -39,6 +39,7 @@ struct PackArguments {
   std::string config, chat_template = "none", place = "begin";
   bool json = false;
   data::PackOptions options;
+  const CLI::Option* named = nullptr;  // --tokenizer
 };
 
 struct EncodeArguments {
@@ -63,10 +64,12 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const TokenizerArguments& argumen
   return data::train_sentencepiece(texts, arguments.vocab, "--vocab");
 }
 
-void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
-  command.add_option("--tokenizer", arguments.name, "bytes, sentencepiece, or the path of a Hugging Face tokenizer.json")
-      ->capture_default_str();
+CLI::Option* add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
+  CLI::Option* named =
+      command.add_option("--tokenizer", arguments.name, "bytes, sentencepiece, or the path of a Hugging Face tokenizer.json")
+          ->capture_default_str();
   command.add_option("--model", arguments.model, "sentencepiece: use this model");
+  return named;
 }
 
 void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, const data::PackResult& result) {
@@ -122,17 +125,28 @@ std::vector<std::string> published_templates() {
   return published;
 }
 
-void take_document_options(PackArguments& arguments) {
+// Takes what --config gives into the options, too.
+std::unique_ptr<data::Tokenizer> take_tokenizer_and_documents(PackArguments& arguments) {
   DataConfig& data = arguments.options.data;
-  if (!arguments.config.empty()) {
-    data = load_config(arguments.config).data;
-  } else {
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  if (arguments.config.empty()) {
     data.chat_template = *named<ChatFormat>(arguments.chat_template);
     data.document_token.place = *named<DocumentTokenPlace>(arguments.place);
+  } else {
+    const Config config = load_config(arguments.config, {}, train::read_model_directory);
+    data = config.data;
+    if (arguments.named->count() == 0 && data::has_text(data.tokenizer)) tokenizer = data::create_tokenizer(config);
+    if (arguments.named->count() == 0 && !tokenizer)
+      throw ConfigError(
+          {{"--tokenizer", "",
+            "must be given: " + arguments.config + " has data.tokenizer=" + data.tokenizer + ", which encodes no text", "",
+            0}});
   }
-  if (data.document_token.id >= 0 && arguments.tokenizer.name == "bytes")
+  if (!tokenizer) tokenizer = tokenizer_for(arguments.tokenizer, arguments.options.globs);
+  if (data.document_token.id >= 0 && tokenizer->kind() == "bytes")
     throw ConfigError(
         {{"--document-token", std::to_string(data.document_token.id), "needs a tokenizer other than bytes", "", 0}});
+  return tokenizer;
 }
 
 data::PackResult pack_with_progress(data::PackOptions options, const data::Tokenizer& tokenizer) {
@@ -145,15 +159,16 @@ void add_pack_command(CLI::App& data, int& status) {
   CLI::App* pack =
       data.add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
   const auto arguments = std::make_shared<PackArguments>();
-  add_tokenizer_options(*pack, arguments->tokenizer);
+  arguments->named = add_tokenizer_options(*pack, arguments->tokenizer);
   pack->add_option("--vocab", arguments->tokenizer.vocab, "sentencepiece: train a model of this many pieces on the text")
       ->check(whole_number(arguments->tokenizer.vocab, 1));
   pack->add_flag("--add-special-tokens", arguments->options.add_special_tokens,
                  "tokenizer.json: put around each document what its TemplateProcessing says");
   DataConfig& of_documents = arguments->options.data;
-  CLI::Option* config = pack->add_option("--config", arguments->config,
-                                         "Take data.jsonl, chat_template, custom_template and document_token from this "
-                                         "configuration, in place of the next four options");
+  CLI::Option* config =
+      pack->add_option("--config", arguments->config,
+                       "Take data.jsonl, chat_template, custom_template and document_token from this "
+                       "configuration, in place of the next four options, and the tokenizer if no other is given");
   config->type_name("FILE");
   pack->add_option("--text-key", of_documents.jsonl.text_key,
                    "JSONL: the field that holds a document's text (data.jsonl.text_key)")
@@ -187,8 +202,7 @@ void add_pack_command(CLI::App& data, int& status) {
           "Text files, or JSONL (*.jsonl), also compressed (*.zst); * and ? within a folder, ** any depth (quote them)")
       ->required();
   pack->callback([arguments, &status] {
-    take_document_options(*arguments);
-    const auto tokenizer = tokenizer_for(arguments->tokenizer, arguments->options.globs);
+    const auto tokenizer = take_tokenizer_and_documents(*arguments);
     print(*arguments, *tokenizer, pack_with_progress(arguments->options, *tokenizer));
     status = 0;
   });

@@ -162,7 +162,7 @@ void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int6
 bool is_token_shard(const std::filesystem::path& path) {
   if (path.extension() != ".bin") return false;
   const std::int32_t magic = magic_of(DataFile(path));
-  return magic == magic_uint16 || magic == magic_uint32 || !again_by(path).empty();
+  return magic == magic_uint16 || magic == magic_uint32 || is_named_raw(path) || !again_by(path).empty();
 }
 
 bool is_shard_index(const std::filesystem::path& path) {

@@ -130,6 +130,29 @@ TEST(DataPackCommand, KeepsTheMaskOfChats) {
   EXPECT_THAT(run_plait(folder.path(), pack + " --document-token 7").errors, testing::HasSubstr("other than bytes"));
 }
 
+TEST(DataPackCommand, TakesTheTokenizerOfTheConfiguration) {
+  const data::DataFolder folder;
+  const std::string text = folder.write("a.txt", "some text, twice: some text");
+  const auto config = [&](const std::string& tokenizer) {
+    return folder.write("c.yaml",
+                        "model: {layers: 1, hidden: 8, heads: 1, vocab: 400}\ntrain: {steps: 9, global_batch: 1, "
+                        "micro_batch: 1}\ndata: {train: [" +
+                            text + "], sequence_length: 9, tokenizer: " + tokenizer + "}\n");
+  };
+  const std::string pack = "data pack --json " + text + " --config ";
+  const std::string file = std::string(test_paths::source) + "/tests/app/finetune/base/tokenizer.json";
+  const Outcome own = run_plait(folder.path(), pack + config("{file: " + file + "}") + " --out " + (folder / "own"));
+  ASSERT_EQ(own.status, 0) << own.errors;
+  EXPECT_EQ(nlohmann::json::parse(own.output)["tokenizer"], "huggingface");
+  const Outcome given =
+      run_plait(folder.path(), pack + config("{file: " + file + "}") + " --tokenizer bytes --out " + (folder / "b"));
+  ASSERT_EQ(given.status, 0) << given.errors;
+  EXPECT_EQ(nlohmann::json::parse(given.output)["tokenizer"], "bytes");
+  const Outcome none = run_plait(folder.path(), pack + config("tokens") + " --out " + (folder / "none"));
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.errors, testing::HasSubstr("--tokenizer"));
+}
+
 TEST(DataBatchesCommand, WritesWhereDocumentsBeginAndWhatIsMasked) {
   const data::DataFolder folder;
   const Outcome outcome =

@@ -40,7 +40,9 @@ TEST(Shards, ReadTheThreeFormats) {
     const std::string path = folder.write(name, bytes_of(narrow));
     EXPECT_EQ(TokenShard(path).format(), ShardFormat::raw_uint16);
     EXPECT_THAT(tokens_of(path), ElementsAre(1, 50256, 3));
+    EXPECT_TRUE(is_token_shard(path));  // with a tokenizer too: it is no text
   }
+  EXPECT_FALSE(is_token_shard(folder.write("other.bin", bytes_of(narrow))));
 }
 
 TEST(Shards, RefuseWhatIsDamagedNamingTheOffset) {
