@@ -30,6 +30,7 @@ namespace hf = checkpoint::huggingface;
 
 // What an imported run keeps of how its weights were stored.
 constexpr const char* kept_form = "form.json";
+const std::string generic_tokenizer = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
 constexpr std::uint64_t most_form_bytes = 1 << 16;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
@@ -103,10 +104,16 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
       throw ConfigError(file.string() + ": " + member + " is not text");
     return json.at(member).get<std::string>();
   };
-  const std::string dtype = text("dtype");
-  const std::optional<DType> known = hf::weight_type_named(dtype);
-  if (!known) throw ConfigError({{file.string() + ": dtype", dtype, "must be f32, f16 or bf16", "", 0}});
-  return hf::StoredForm{.prefix = text("prefix"), .dtype = *known};
+  const auto type = [&](const std::string& place, const std::string& name) {
+    const std::optional<DType> known = hf::weight_type_named(name);
+    if (!known) throw ConfigError({{file.string() + ": " + place, name, "must be f32, f16 or bf16", "", 0}});
+    return *known;
+  };
+  hf::StoredForm form{.prefix = text("prefix"), .dtype = type("dtype", text("dtype"))};
+  if (!json.contains("dtypes")) return form;
+  for (const auto& [tensor, name] : json.at("dtypes").items())
+    form.others[tensor] = type("dtypes/" + tensor, name.is_string() ? name.get<std::string>() : name.dump());
+  return form;
 }
 
 }  // namespace
@@ -127,7 +134,8 @@ std::vector<std::string> import_model(const ImportRequest& request) {
   checkpoint::keep_config(out, config);
   create_private_directory(out / kept_folder);
   copy_side_files(request.model, out / kept_folder);
-  const nlohmann::ordered_json kept{{"prefix", weights.form().prefix}, {"dtype", to_string(weights.form().dtype)}};
+  nlohmann::ordered_json kept{{"prefix", weights.form().prefix}, {"dtype", to_string(weights.form().dtype)}};
+  for (const auto& [tensor, type] : weights.form().others) kept["dtypes"][tensor] = to_string(type);
   write_text_file(out / kept_folder / kept_form, kept.dump(2) + "\n");
 
   const std::vector<checkpoint::FileSpec> files = weight_files(weights.shape());
@@ -171,7 +179,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
   expect_training_tensors(reader, shape, parallel::master_type(config), Restored::weights);
   hf::StoredForm form = imported.value_or(hf::StoredForm{
       .prefix = hf::usual_prefix(family), .dtype = config.precision.compute == "bf16" ? DType::bf16 : DType::f32});
-  if (request.dtype) form.dtype = *request.dtype;
+  if (request.dtype) form.dtype = *request.dtype, form.others.clear();
 
   UnfinishedDirectory unfinished(request.out);
   const fs::path& out = unfinished.path();
@@ -189,10 +197,24 @@ std::vector<std::string> export_model(const ExportRequest& request) {
       if (theirs.contains(field)) json[field] = theirs[field];
     }
     notes.push_back("config.json is of the run's model section, which differs from " + (*side_files / "config.json").string());
+  } else {
+    // Nothing, or transformers takes tokens of its own class, which are others here.
+    json["bos_token_id"] = json["eos_token_id"] = nullptr;
+    if (config.data.document_token.id >= 0) {
+      const bool begins = config.data.document_token.place == DocumentTokenPlace::begin;
+      json["eos_token_id"] = config.data.document_token.id;
+      if (begins) json["bos_token_id"] = config.data.document_token.id;
+    }
   }
   write_text_file(out / "config.json", json.dump(2) + "\n");
   if (config.data.tokenizer == "huggingface" && fs::exists(found.run_dir / "tokenizer.json")) {
     write_text_file(out / "tokenizer.json", read_text(found.run_dir / "tokenizer.json", most_side_bytes));
+    // Or AutoTokenizer takes the class of the model's type, which has rules of its own in place of the file's.
+    if (!foreign) write_text_file(out / "tokenizer_config.json", generic_tokenizer + "\n");
+    if (!foreign && family == "qwen2")
+      notes.push_back(
+          "AutoTokenizer of transformers 5 splits text by Qwen2's rules for a qwen2 model, whatever tokenizer.json says; "
+          "PreTrainedTokenizerFast.from_pretrained() reads the file");
   } else if (!foreign) {
     notes.push_back("no tokenizer.json: the run's tokenizer is " + config.data.tokenizer);
   }

@@ -11,6 +11,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/config.h"
+#include "core/dtype.h"
 #include "core/file.h"
 #include "program_test.h"
 #include "pytorch_training.h"
@@ -175,6 +176,71 @@ TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
 
   write("again/huggingface/form.json", R"({"prefix": "", "dtype": "fp32"})");
   EXPECT_THAT(refused("export @/again --out @/out2"), HasSubstr("form.json: dtype=fp32: must be f32, f16 or bf16"));
+}
+
+// As merging adapters leaves them: norms in fp32 beside matrices in bf16.
+TEST_F(Transformers, OfTwoTypesComeOutAsTheyWentIn) {
+  copy("llama");
+  std::vector<checkpoint::TensorSpec> specs;
+  std::vector<std::vector<float>> values;
+  {
+    const File in = File::open_read(path("hf/model.safetensors"));
+    for (const checkpoint::PlacedTensor& t : checkpoint::read_safetensors_layout(in).tensors) {
+      values.push_back(values_of(path("hf/model.safetensors"), t.spec.name));
+      specs.push_back(t.spec);
+      if (t.spec.name.find("norm") == std::string::npos) specs.back().dtype = DType::bf16;
+    }
+  }
+  const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(specs);
+  fs::remove(path("hf/model.safetensors"));
+  {
+    const File out = File::create(path("hf/model.safetensors"));
+    out.write_at(0, layout.header.data(), layout.header.size());
+    for (std::size_t t = 0; t < specs.size(); ++t) {
+      const auto& placed = *std::ranges::find(layout.tensors, specs[t].name, [](const auto& p) { return p.spec.name; });
+      std::vector<BFloat16> rounded(values[t].begin(), values[t].end());
+      const bool narrow = specs[t].dtype == DType::bf16;
+      out.write_at(placed.offset, narrow ? static_cast<const void*>(rounded.data()) : values[t].data(),
+                   static_cast<std::size_t>(placed.spec.bytes()));
+    }
+  }
+  ASSERT_EQ(plait("import @/hf --out @/run").status, 0);
+  ASSERT_EQ(plait("export @/run --out @/out").status, 0);
+  EXPECT_EQ(tensors_of(path("out")), tensors_of(path("hf")));
+  ASSERT_EQ(plait("export @/run --out @/narrow --dtype bf16").status, 0);
+  for (const auto& [name, bytes] : tensors_of(path("narrow"))) EXPECT_TRUE(bytes.starts_with("bf16:")) << name;
+  write("run/huggingface/form.json", R"({"prefix": "model.", "dtype": "f32", "dtypes": {"a": 1}})");
+  EXPECT_THAT(refused("export @/run --out @/out2"), HasSubstr("form.json: dtypes/a=1: must be f32, f16 or bf16"));
+}
+
+// transformers would take the token ids of its class, and rotary positions by the name that its version knows.
+TEST_F(Transformers, OfARunOfItsOwnSayWhichTokensEndADocument) {
+  const auto exported = [&](const std::string& model, const std::string& data) {
+    write("c.yaml", "run: {name: run, dir: " + folder.path() + "}\n" +
+                        "model: {layers: 2, hidden: 16, heads: 2, ffn: 24, vocab: 61, norm: rms_norm, mlp: swiglu, position: "
+                        "rope, bias: false" +
+                        model + "}\nlaunch: {device: cpu}\nparallel: {data: 1}\ndata: {train: [" + write_tokens() +
+                        "], tokenizer: tokens, sequence_length: 16" + data +
+                        "}\ntrain: {steps: 1, global_batch: 1, micro_batch: 1}\n");
+    fs::remove_all(path("run")), fs::remove_all(path("out"));
+    EXPECT_EQ(plait("train @/c.yaml").status, 0);
+    EXPECT_EQ(plait("export @/run --out @/out").status, 0);
+    return nlohmann::json::parse(std::ifstream(path("out/config.json")));
+  };
+  const nlohmann::json plain = exported("", "");
+  EXPECT_TRUE(plain.at("eos_token_id").is_null());
+  EXPECT_TRUE(plain.at("bos_token_id").is_null());
+  const nlohmann::json ended = exported("", ", document_token: {id: 7, place: end}");
+  EXPECT_EQ(ended.at("eos_token_id"), 7);
+  EXPECT_TRUE(ended.at("bos_token_id").is_null());
+  const std::string scaling = ", rope_scaling: {factor: 8, original_max_position: 8}";
+  const nlohmann::json begun = exported(scaling, ", document_token: {id: 7, place: begin}");
+  EXPECT_EQ(begun.at("eos_token_id"), 7);
+  EXPECT_EQ(begun.at("bos_token_id"), 7);
+  EXPECT_EQ(begun.at("rope_scaling").at("factor"), 8);
+  EXPECT_EQ(begun.at("rope_scaling"), begun.at("rope_parameters"));
+  EXPECT_EQ(plait("import @/out --out @/again").status, 0);
+  EXPECT_EQ(load_config(path("again/config.yaml")).model.rope_scaling.factor, 8);
 }
 
 TEST_F(Transformers, AreNotRoundedToInfinity) {

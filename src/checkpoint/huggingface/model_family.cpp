@@ -370,6 +370,7 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
                                  {"low_freq_factor", m.rope_scaling.low_freq_factor},
                                  {"high_freq_factor", m.rope_scaling.high_freq_factor},
                                  {"original_max_position_embeddings", m.rope_scaling.original_max_position}};
+      json["rope_scaling"] = json["rope_parameters"];  // for transformers before 5
     }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
     if (family == "mistral") json["sliding_window"] = m.window;

@@ -229,6 +229,11 @@ std::string ForeignTensors::place_of(const std::string& tensor) const {
   return (file ? files_[*file].path() : directory_).string() + ": " + tensor;
 }
 
+DType StoredForm::type_of(const std::string& tensor) const {
+  const auto found = others.find(tensor);
+  return found == others.end() ? dtype : found->second;
+}
+
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape) {
   StoredForm form;
   // transformers writes a prefix; files of the model without its head have none.
@@ -256,6 +261,7 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
       if (!is_weight_type(spec.dtype))
         problems.push_back({tensors.place_of(piece.tensor), std::string(to_string(spec.dtype)), type_rule, "", 0});
       if (std::exchange(is_first, false)) form.dtype = spec.dtype;
+      if (spec.dtype != form.dtype) form.others[piece.tensor] = spec.dtype;
     }
   }
   for (const std::string& name : tensors.names()) {
@@ -276,7 +282,7 @@ void write_tensors(const CheckpointReader& checkpoint, const std::string& family
   std::uint64_t bytes = 0, total = 0;
   for (const MappedParameter& mapped : parameters) {
     for (const Piece& piece : mapped.pieces) {
-      const TensorSpec spec{piece.tensor, form.dtype, stored_shape(mapped, piece)};
+      const TensorSpec spec{piece.tensor, form.type_of(piece.tensor), stored_shape(mapped, piece)};
       const auto its_bytes = static_cast<std::uint64_t>(spec.bytes());
       if (!files.back().empty() && bytes + its_bytes > most_bytes) files.emplace_back(), bytes = 0;
       files.back().push_back({&mapped, &piece, spec});

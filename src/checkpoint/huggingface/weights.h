@@ -60,8 +60,10 @@ std::optional<DType> weight_type_named(std::string_view name);
 
 // How the weights were stored, to be stored so again.
 struct StoredForm {
-  std::string prefix;        // see map_parameters()
-  DType dtype = DType::f32;  // of the first tensor; f32, f16 or bf16
+  std::string prefix;                        // see map_parameters()
+  DType dtype = DType::f32;                  // of the first tensor; f32, f16 or bf16
+  std::map<std::string, DType> others = {};  // of the tensors that have another one
+  DType type_of(const std::string& tensor) const;
 };
 
 // ConfigError, with every tensor that is missing, is of another shape or belongs to no parameter.
