@@ -88,12 +88,15 @@ class Planning {
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
     place.graph = slowed(std::move(place.graph));
-    return {.machine = machine(vocab, ranks),
-            .fabric = std::make_shared<topology::Fabric>(std::move(place.graph)),
-            .kind = kind_,
-            .ranks = ranks,
-            .topology = place.words,
-            .placement = placement()};
+    JobSite site{.machine = machine(vocab, ranks),
+                 .fabric = std::make_shared<topology::Fabric>(std::move(place.graph)),
+                 .kind = kind_,
+                 .ranks = ranks,
+                 .topology = place.words,
+                 .placement = placement(),
+                 .collectives_here = {}};
+    if (launch_mode(config_) != LaunchMode::external) site.collectives_here = collective_way(config_, *site.fabric, kind_);
+    return site;
   }
 
   SitedPlan run(std::int64_t vocab) {
@@ -106,7 +109,7 @@ class Planning {
     result.context.machine = result.machine.origin();
     result.context.topology = here.topology;
     Config config = config_;
-    if (launch_mode(config) != LaunchMode::external) config.comm.collectives_here = collective_way(config, *here.fabric, kind_);
+    config.comm.collectives_here = here.collectives_here;
     result.job =
         plan_job(config, vocab, here.ranks, here.site(),
                  {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if, .progress = wish_.progress});
@@ -397,12 +400,7 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
   SettledJob settled{.config = config, .plan = {}, .note = {}};
   std::shared_ptr<const ScheduleFile>& passes = settled.config.parallel.planned_passes;
   if (here.is_main) {
-    try {
-      settled = decide(config, vocab);
-    } catch (const Error& error) {
-      joined->abort(std::string("rank 0 could not plan: ") + error.what());
-      throw;
-    }
+    settled = decide(config, vocab);
     meeting.say("passes", text_of(passes));
   } else {
     passes = passes_from(meeting.hear<std::string>("passes", 0, most_schedule_bytes), "rank 0");
@@ -439,7 +437,7 @@ BegunJob begin_job(const std::function<Config()>& config, const std::function<vo
   const Config asked = config();
   begun.rendezvous = join_job(asked);
   joined();
-  begun.job = settle(asked, begun.rendezvous);
+  begun.job = or_end_job(begun.rendezvous, asked, [&] { return settle(asked, begun.rendezvous); });
   begun.passed = std::make_unique<PassedJob>(begun.job);
   return begun;
 }

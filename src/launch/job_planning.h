@@ -42,6 +42,7 @@ struct JobSite {
   int ranks = 1;
   std::string topology;  // "this machine", "assumed: ...", or a file's name
   plan::PlacementOptions placement;
+  std::optional<CollectiveWay> collectives_here;  // for comm.collectives_here of what is planned
   plan::Site site() const { return {.machine = machine, .fabric = fabric.get(), .kind = kind}; }
 };
 

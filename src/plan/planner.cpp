@@ -205,7 +205,7 @@ class PlanSearch {
     ++job_.looked_at;
     evaluation.estimated_seconds = candidate.seconds;
     if (const std::string problem = memory_problem(evaluation, site_.machine); !problem.empty()) {
-      too_large_.push_back({candidate.candidate, candidate.seconds, evaluation.most_bytes()});
+      too_large_.push_back({candidate.candidate, candidate.seconds, evaluation.most_bytes() - context_bytes(site_.machine)});
       memory_problems_.push_back({candidate.candidate, problem});
       return;
     }

@@ -21,7 +21,7 @@ std::string problem_text(const ConfigError& error);
 struct Draft {
   Coordinates coordinates;
   std::optional<Config> config;  // nothing where a rule forbids it
-  int ranks = 0;                 // with `config`
+  int ranks = 0;                 // with `config`; without it 0 where the axes give no number of ranks
   std::optional<Pruning> pruning;
   std::string because;
 };

@@ -63,6 +63,7 @@ struct Point {
   std::optional<Pruning> pruning;
   std::string pruned_because;            // "" unless pruned
   std::optional<int> same_as;            // of Pruning::duplicate
+  int asked_ranks = 0;                   // 0 where the axes give no number of ranks
   std::string config;                    // YAML, every key, nothing left open; "" where nothing could be resolved
   std::optional<PointFacts> facts;       // there with `config`
   std::optional<Prediction> prediction;  // there with `config`, where the planner could predict

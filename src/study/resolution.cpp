@@ -105,6 +105,7 @@ Resolved Resolver::resolve(const Draft& draft) {
       throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
                           fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
     }
+    config.comm.collectives_here = here.collectives_here;  // as the point's own process will have it
     const plan::Site site = here.site();
     if (open) {
       plan::PlannedJob job =
@@ -143,6 +144,7 @@ namespace {
 Point point_of(const Config& study, Draft draft, const Identity& identity, Resolver& resolver) {
   Point point;
   point.coordinates = draft.coordinates;
+  point.asked_ranks = draft.ranks;
   point.pruning = draft.pruning;
   point.pruned_because = draft.because;
   if (draft.pruning) return point;
