@@ -123,6 +123,7 @@ std::string result_table(const StudyData& data, int width) {
     if (verdict.rank_correlation) text += fmt::format(", rank correlation {:.2f}", *verdict.rank_correlation);
     text += ", regret " + percent(verdict.regret()) + "\n";
   }
+  for (const FailedChoice& failed : verdict.failed_choices) text += "no regret: " + failed_choice_text(data, failed) + "\n";
   for (const std::string& exceeded : exceeded_study_bounds(data, rows, verdict)) text += "EXCEEDED " + exceeded + "\n";
   return text;
 }

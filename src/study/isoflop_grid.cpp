@@ -157,6 +157,13 @@ IsoflopPoint make_point(const Config& base, const Family& family, const ModelCon
   return point;
 }
 
+// Steps at the end of a run of `steps` in which the rate falls.
+std::int64_t wsd_decay(const Config& base, std::int64_t steps) {
+  OptimizerConfig wsd = base.train.optimizer;
+  wsd.schedule = Decay::wsd;
+  return train::LearningRate(wsd, steps).decay_steps();
+}
+
 }  // namespace
 
 std::vector<IsoflopPoint> isoflop_grid(const Config& base, std::int64_t vocab, const IsoflopRequest& request) {
@@ -183,32 +190,46 @@ std::vector<IsoflopPoint> isoflop_grid(const Config& base, std::int64_t vocab, c
   return points;
 }
 
+std::vector<std::int64_t> lengths_that_fork(const Config& base, std::vector<std::int64_t> lengths) {
+  std::ranges::sort(lengths);
+  std::vector<std::int64_t> forking;
+  std::int64_t least = std::max<std::int64_t>(base.train.optimizer.warmup, 1);  // step at which the trunk may be left
+  for (const std::int64_t steps : lengths) {
+    const std::int64_t decay = wsd_decay(base, steps), fork = steps - decay;
+    if (decay < 1 || fork < least) continue;
+    forking.push_back(steps);
+    least = fork + 1;
+  }
+  return forking;
+}
+
 std::vector<TrunkFork> wsd_forks(const Config& base, std::vector<std::int64_t> lengths) {
   std::ranges::sort(lengths);
+  const std::int64_t warmup = base.train.optimizer.warmup;
   std::vector<TrunkFork> forks;
   std::vector<ConfigProblem> problems;
   for (const std::int64_t steps : lengths) {
-    OptimizerConfig wsd = base.train.optimizer;
-    wsd.schedule = Decay::wsd;
-    const std::int64_t decay = train::LearningRate(wsd, steps).decay_steps();
+    const std::int64_t decay = wsd_decay(base, steps);
     const std::int64_t fork = steps - decay;
     const auto problem = [&, steps](const std::string& rule) {
       problems.push_back({"train.steps", std::to_string(steps), rule, "", 0});
     };
-    if (fork < std::max<std::int64_t>(wsd.warmup, 1)) {
+    if (fork < std::max<std::int64_t>(warmup, 1)) {
       problem(
           fmt::format("would leave the trunk at step {}, within the warm-up of {} steps: train longer, or warm up or decay in "
                       "fewer steps",
-                      fork, wsd.warmup));
+                      fork, warmup));
     }
-    if (decay < 1 && fork >= wsd.warmup)
+    if (decay < 1 && fork >= warmup)
       problem("has no decay, so nothing to fork for: set train.optimizer.decay_steps or decay_fraction");
     if (!forks.empty() && fork <= forks.back().fork_step)
       problem(fmt::format("would leave the trunk at step {}, where {} steps do already", fork, forks.back().steps));
     forks.push_back({.steps = steps,
                      .fork_step = fork,
                      .decay_steps = decay,
-                     .trunk_overrides = {"train.optimizer.schedule=constant", fmt::format("train.steps={}", fork)},
+                     // A decay of so many steps may be longer than a piece of the trunk, which has none.
+                     .trunk_overrides = {"train.optimizer.schedule=constant", "train.optimizer.decay_steps=auto",
+                                         fmt::format("train.steps={}", fork)},
                      .fork_overrides = {"train.optimizer.schedule=wsd", fmt::format("train.optimizer.decay_steps={}", decay),
                                         fmt::format("train.steps={}", steps)}});
   }

@@ -53,6 +53,10 @@ struct TrunkFork {
   std::vector<std::string> trunk_overrides, fork_overrides;
 };
 
+// Those of `lengths` that leave the trunk after the warm-up, and at a step at which no shorter one does; ascending, each once.
+// What wsd_forks takes.
+std::vector<std::int64_t> lengths_that_fork(const Config& base, std::vector<std::int64_t> lengths);
+
 // Ascending in length. By train.optimizer.decay_steps, or decay_fraction of each length. ConfigError unless every fork leaves
 // the trunk at a step of its own after the warm-up.
 std::vector<TrunkFork> wsd_forks(const Config& base, std::vector<std::int64_t> lengths);

@@ -149,6 +149,7 @@ Json to_json(const Point& point) {
   json["pruned"] = point.pruning ? Json(to_string(*point.pruning)) : Json();
   if (point.pruning) json["because"] = point.pruned_because;
   if (point.same_as) json["same_as"] = *point.same_as;
+  if (point.asked_ranks > 0) json["asked_ranks"] = point.asked_ranks;
   set_object(json, "facts", point.facts);
   set_object(json, "predicted", point.prediction);
   json["config"] = point.config;
@@ -168,6 +169,7 @@ Point point_from(const JsonFields& fields) {
     if (point.index == 0) fields.fail("pruned", "something else: the first point is like none before it");
     point.same_as = static_cast<int>(fields.integer("same_as", 0, point.index - 1));
   }
+  point.asked_ranks = static_cast<int>(fields.maybe_integer("asked_ranks", 1, std::numeric_limits<int>::max()).value_or(0));
   if (fields.has("facts")) point.facts = facts_from(fields.object("facts"));
   if (fields.has("predicted")) point.prediction = prediction_from(fields.object("predicted"));
   point.config = fields.text("config", most_text);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int resamplings = 1000;
 constexpr double tail = 0.025;  // outside a 95 % interval, on each side
+constexpr Interval no_interval{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
 
 const Point& point_of(const StudyData& data, int point) { return data.points[static_cast<std::size_t>(point)]; }
 
@@ -69,7 +71,7 @@ void add_efficiency(Row& row, const StudyData& data) {
   }
   if (steps.empty()) return;
   if (row.point == *data.baseline) {
-    row.efficiency = Estimate{1, {1, 1}};
+    row.efficiency = Estimate{1, steps.size() > 1 ? Interval{1, 1} : no_interval};
     return;
   }
   Estimate ratio = ratio_within_rounds(baseline_steps, steps, data.config.run.seed + static_cast<std::uint64_t>(row.point));
@@ -84,7 +86,7 @@ Row row_of(const StudyData& data, const Point& point) {
   row.rounds = static_cast<int>(rounds.size());
   if (rounds.empty()) return row;
   const PointFacts& facts = point.facts.value();
-  row.step_ms = {median(round_medians(rounds)), step_interval(rounds)};
+  row.step_ms = {median(round_medians(rounds)), rounds.size() > 1 ? step_interval(rounds) : no_interval};
   const double tokens = static_cast<double>(facts.tokens_per_step()) / facts.ranks;
   const auto rate = [tokens](double milliseconds) { return 1e3 * tokens / milliseconds; };
   row.tokens_per_second_per_device = {rate(row.step_ms.value),
@@ -116,14 +118,52 @@ Row row_of(const StudyData& data, const Point& point) {
   return row;
 }
 
+// What the axes ask for, of a point that is left out too.
+int ranks_asked(const Point& point) { return point.facts ? point.facts->ranks : point.asked_ranks; }
+
+// The least and the most numbers of ranks of the points that were to be measured, or could not be.
+std::pair<int, int> ranks_asked(const StudyData& data) {
+  int least = 0, most = 0;
+  for (const Point& point : data.points) {
+    const bool counts = !point.pruning || point.pruning == Pruning::rule || point.pruning == Pruning::memory;
+    const int ranks = ranks_asked(point);
+    if (!counts || ranks < 1) continue;
+    least = least == 0 ? ranks : std::min(least, ranks);
+    most = std::max(most, ranks);
+  }
+  return {least, most};
+}
+
+// What is wrong with the efficiency, as a clause; "" if it is at least what is wanted.
+std::string efficiency_problem(const StudyData& data, const std::vector<Row>& rows, double wanted) {
+  const Row* best = nullptr;  // of the most ranks
+  const auto ranks_of = [&](const Row& row) { return point_of(data, row.point).facts->ranks; };
+  for (const Row& row : rows) {
+    if (!row.efficiency || row.state != PointState::ok) continue;
+    const bool larger = best == nullptr || ranks_of(row) > ranks_of(*best);
+    if (larger || (ranks_of(row) == ranks_of(*best) && row.efficiency->value > best->efficiency->value)) best = &row;
+  }
+  const auto [least, most] = ranks_asked(data);
+  if (best == nullptr || ranks_of(*best) < most) return fmt::format("but nothing was measured to its end on {} ranks", most);
+  // A baseline of as many ranks would be judged by itself.
+  if (least < most && point_of(data, data.baseline.value()).facts->ranks == most)
+    return fmt::format("but nothing was measured on fewer than {} ranks to judge it by", most);
+  if (best->efficiency->value >= wanted) return "";
+  return fmt::format("{:.1f} % found on {} ranks ({})", 100 * best->efficiency->value, ranks_of(*best),
+                     point_of(data, best->point).label());
+}
+
 }  // namespace
+
+bool Estimate::has_interval() const { return !std::isnan(interval.low) && !std::isnan(interval.high); }
 
 Estimate ratio_within_rounds(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b,
                              std::uint64_t seed) {
   require(!a.empty() && a.size() == b.size(), "ratio_within_rounds: both need the same rounds, at least one");
   std::vector<double> ratios;
   for (std::size_t n = 0; n < a.size(); ++n) ratios.push_back(median(a[n]) / median(b[n]));
-  Estimate estimate{median(ratios), {}};
+  Estimate estimate{median(ratios), no_interval};
+  if (ratios.size() < 2) return estimate;
   std::mt19937_64 random(seed);
   const auto draw = [&](const std::vector<double>& steps) {
     std::vector<double> drawn;
@@ -174,42 +214,57 @@ std::optional<double> PlannerVerdict::regret() const {
 PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& rows) {
   struct Candidate {
     int point = 0;
-    double predicted = 0, measured = 0;  // seconds per model FLOP and device
+    double predicted = 0, measured = 0;  // seconds per model FLOP and device; nothing measured where it failed
+    bool asked = false, failed = false;
   };
-  std::map<std::pair<int, Coordinates>, std::vector<Candidate>> by_job;  // with its ranks
-  std::vector<double> errors, predicted, measured;
-  for (const Row& row : rows) {
-    const Point& point = point_of(data, row.point);
-    if (row.rounds == 0 || data.failure_of(row.point) != nullptr || !point.prediction) continue;
-    const double work = model_flops(point) / point.facts->ranks;
-    const Candidate candidate{row.point, point.prediction->step_ms / work, row.step_ms.value / work};
-    by_job[{point.facts->ranks, point.job()}].push_back(candidate);
-    errors.push_back(std::abs(row.prediction_error.value()));
-    predicted.push_back(candidate.predicted), measured.push_back(candidate.measured);
-  }
-  PlannerVerdict verdict;
-  verdict.points = static_cast<int>(errors.size());
-  if (errors.empty()) return verdict;
-  verdict.median_error = median(errors);
-  verdict.worst_error = *std::ranges::max_element(errors);
-  verdict.rank_correlation = rank_correlation(predicted, measured);
-  if (data.config.study.scaling == Scaling::isoflop) return verdict;  // each point is another model: there is no choice
   // Points whose layout the planner chose, wherever their results are.
   std::set<int> asked;
   for (const Point& point : data.points) {
     if (point.has("layout", "auto")) asked.insert(point.same_as.value_or(point.index));
   }
-  for (const auto& [job, candidates] : by_job) {
-    const auto is_asked = [&](const Candidate& c) { return asked.contains(c.point); };
+  std::map<std::pair<int, Coordinates>, std::vector<Candidate>> by_job;  // with its ranks
+  std::vector<double> errors, predicted, measured;
+  for (const Row& row : rows) {
+    const Point& point = point_of(data, row.point);
+    const bool failed = data.failure_of(row.point) != nullptr, was_asked = asked.contains(row.point);
+    if (!point.prediction || (failed ? !was_asked : row.rounds == 0)) continue;
+    const double work = model_flops(point) / point.facts->ranks;
+    const Candidate candidate{row.point, point.prediction->step_ms / work, failed ? 0 : row.step_ms.value / work, was_asked,
+                              failed};
+    by_job[{point.facts->ranks, point.job()}].push_back(candidate);
+    if (failed) continue;
+    errors.push_back(std::abs(row.prediction_error.value()));
+    predicted.push_back(candidate.predicted), measured.push_back(candidate.measured);
+  }
+  PlannerVerdict verdict;
+  verdict.points = static_cast<int>(errors.size());
+  if (!errors.empty()) {
+    verdict.median_error = median(errors);
+    verdict.worst_error = *std::ranges::max_element(errors);
+    verdict.rank_correlation = rank_correlation(predicted, measured);
+  }
+  if (data.config.study.scaling == Scaling::isoflop) return verdict;  // each point is another model: there is no choice
+  for (auto& [job, candidates] : by_job) {
     std::vector<Candidate> choices;
-    std::ranges::copy_if(candidates, std::back_inserter(choices), is_asked);
+    std::ranges::copy_if(candidates, std::back_inserter(choices), &Candidate::asked);
     const bool was_asked = !choices.empty();
     if (!was_asked) choices = candidates;
     const Candidate chosen = *std::ranges::min_element(choices, {}, &Candidate::predicted);
+    if (chosen.failed) {
+      verdict.failed_choices.push_back({job.first, chosen.point});
+      continue;
+    }
+    std::erase_if(candidates, [](const Candidate& c) { return c.failed; });
+    if (candidates.size() < 2) continue;  // nothing to choose between
     const Candidate best = *std::ranges::min_element(candidates, {}, &Candidate::measured);
     verdict.regrets.push_back({job.first, chosen.point, best.point, was_asked, chosen.measured / best.measured - 1});
   }
   return verdict;
+}
+
+std::string failed_choice_text(const StudyData& data, const FailedChoice& failed) {
+  return fmt::format("the planner's choice for {} {} failed: {} ({})", failed.ranks, failed.ranks == 1 ? "rank" : "ranks",
+                     point_of(data, failed.chosen).label(), to_string(data.state_of(failed.chosen)));
 }
 
 std::vector<std::string> exceeded_study_bounds(const StudyData& data, const std::vector<Row>& rows,
@@ -224,27 +279,16 @@ std::vector<std::string> exceeded_study_bounds(const StudyData& data, const std:
       exceeded.push_back(fmt::format("study.bounds.{}: {} allowed, {:.1f} % found", key, bound, 100 * *value));
   };
   at_most("prediction_error", bounds.prediction_error, verdict.median_error);
-  at_most("regret", bounds.regret, verdict.regret());
-  const Row* best = nullptr;  // of the most ranks
-  const auto ranks_of = [&](const Row& row) { return point_of(data, row.point).facts->ranks; };
-  for (const Row& row : rows) {
-    if (!row.efficiency || row.state != PointState::ok) continue;
-    const bool larger = best == nullptr || ranks_of(row) > ranks_of(*best);
-    if (larger || (ranks_of(row) == ranks_of(*best) && row.efficiency->value > best->efficiency->value)) best = &row;
+  if (verdict.failed_choices.empty() || verdict.regret()) at_most("regret", bounds.regret, verdict.regret());
+  if (percentage(bounds.regret)) {
+    for (const FailedChoice& failed : verdict.failed_choices)
+      exceeded.push_back(
+          fmt::format("study.bounds.regret: {} allowed, but {}", bounds.regret, failed_choice_text(data, failed)));
   }
-  const auto least = percentage(bounds.efficiency);
-  int most = 0;
-  for (const Point& point : data.points) most = point.pruning ? most : std::max(most, point.facts->ranks);
-  if (least && (best == nullptr || ranks_of(*best) < most)) {
-    exceeded.push_back(
-        fmt::format("study.bounds.efficiency: at least {} wanted, but nothing was measured to its end on {} ranks",
-                    bounds.efficiency, most));
-    return exceeded;
-  }
-  if (least && best != nullptr && best->efficiency->value < *least) {
-    exceeded.push_back(fmt::format("study.bounds.efficiency: at least {} wanted, {:.1f} % found on {} ranks ({})",
-                                   bounds.efficiency, 100 * best->efficiency->value, ranks_of(*best),
-                                   point_of(data, best->point).label()));
+  if (const auto wanted = percentage(bounds.efficiency)) {
+    const std::string problem = efficiency_problem(data, rows, *wanted);
+    if (!problem.empty())
+      exceeded.push_back(fmt::format("study.bounds.efficiency: at least {} wanted, {}", bounds.efficiency, problem));
   }
   return exceeded;
 }

@@ -11,10 +11,12 @@
 
 namespace plait::study {
 
-// A value and an interval that holds it with a probability of 95 %.
+// A value and an interval that holds it with a probability of 95 %, or less of few rounds. Of fewer than two rounds there is
+// none: its ends are NaN.
 struct Estimate {
   double value = 0;
   Interval interval;
+  bool has_interval() const;
 };
 
 struct Row {
@@ -44,11 +46,12 @@ struct Row {
 std::vector<Row> rows_of(const StudyData& data);
 
 // The median of `a[i] / b[i]` over rounds i with a bootstrap interval: rounds are drawn with replacement, and steps within them
-// (Davison and Hinkley 1997, section 3.8). Both have as many rounds, at least one, each with at least one step.
+// (Davison and Hinkley 1997, section 3.8). Of one round there is no interval. Both have as many rounds, at least one, each with
+// at least one step.
 Estimate ratio_within_rounds(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b,
                              std::uint64_t seed);
 
-// What the planner would have chosen among the points that were measured, and what was best: of points that it
+// What the planner would have chosen among the points that were measured, and what was best: of two points at least that it
 // could choose between (Point::job), of as many ranks.
 struct Regret {
   int ranks = 0;
@@ -57,14 +60,22 @@ struct Regret {
   double regret = 0;         // how much longer the choice takes per model FLOP: 0.01 is 1 %
 };
 
+// A job whose choice, of a point with `layout: auto`, failed: it has no regret.
+struct FailedChoice {
+  int ranks = 0;
+  int chosen = 0;  // point
+};
+
 struct PlannerVerdict {
   int points = 0;                                   // that were predicted and measured
   std::optional<double> median_error, worst_error;  // of the step, without its sign
   std::optional<double> rank_correlation;           // Spearman's, of predicted and measured time per token and rank
   std::vector<Regret> regrets;                      // by number of ranks, then by job
+  std::vector<FailedChoice> failed_choices;         // likewise
   std::optional<double> regret() const;             // the largest
 };
 PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& rows);
+std::string failed_choice_text(const StudyData& data, const FailedChoice& failed);  // a clause
 
 // Spearman's rank correlation, equal values sharing their ranks; nothing for fewer than two values or where all are equal.
 std::optional<double> rank_correlation(const std::vector<double>& a, const std::vector<double>& b);

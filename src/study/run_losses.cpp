@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_file.h"
@@ -41,20 +42,39 @@ nlohmann::json last_line(const fs::path& path) {
   return line;
 }
 
-// What losses have to have in common to be compared, by key.
+// Keys of which tokens a document becomes and which of them count, besides the tokenizer.
+bool is_of_documents(const std::string& key) {
+  const auto in = [&](const char* section) { return key.starts_with(section); };
+  return in("data.jsonl.") || in("data.custom_template.") || in("data.document_token.") || key == "data.chat_template" ||
+         key == "data.documents";
+}
+
+// The files whose ends are evaluated, source by source, with what these are weighted by where there are several.
+std::string evaluated_ends(const DataConfig& data) {
+  const std::vector<DataSourceConfig> sources = data.training_sources();
+  std::string text;
+  for (const DataSourceConfig& source : sources) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", fmt::join(source.files, ", "));
+    if (sources.size() > 1) text += fmt::format(" (weight {})", source.weight);
+  }
+  return text;
+}
+
+// What losses have to have in common to be compared, by key: the same keys for all runs.
 std::map<std::string, std::string> evaluation_of(const Config& config) {
   const DataConfig& data = config.data;
-  std::string weights;  // what the ends of several sources are weighted by
-  if (data.validation.empty()) {
-    for (const DataSourceConfig& source : data.sources) weights += fmt::format("{} ", source.weight);
+  const bool of_ends = data.validation.empty();
+  std::map<std::string, std::string> evaluation = {
+      {"data.train or data.sources", of_ends ? evaluated_ends(data) : ""},
+      {"data.validation", fmt::format("{}", fmt::join(data.validation, ", "))},
+      {"data.validation_fraction", of_ends ? fmt::format("{}", data.validation_fraction) : ""},
+      {"data.tokenizer", data.tokenizer},
+      {"data.sequence_length", std::to_string(data.sequence_length)},
+      {"train.eval_batches * train.global_batch", std::to_string(config.train.eval_batches * config.train.global_batch)}};
+  for (const config::Field& field : config::fields()) {
+    if (is_of_documents(field.path)) evaluation[field.path] = config::yaml_text(field.get(config), field.automatic);
   }
-  return {{data.training_key(), data.validation.empty() ? fmt::format("{}", fmt::join(data.training_files(), ", ")) : ""},
-          {"data.sources, weights", weights},
-          {"data.validation", fmt::format("{}", fmt::join(data.validation, ", "))},
-          {"data.validation_fraction", data.validation.empty() ? fmt::format("{}", data.validation_fraction) : ""},
-          {"data.tokenizer", data.tokenizer},
-          {"data.sequence_length", std::to_string(data.sequence_length)},
-          {"train.eval_batches * train.global_batch", std::to_string(config.train.eval_batches * config.train.global_batch)}};
+  return evaluation;
 }
 
 std::vector<fs::path> runs_below(const fs::path& folder) {
@@ -161,7 +181,10 @@ RunLosses read_run_losses(const fs::path& folder) {
   std::vector<OpenRun> all;
   for (const fs::path& directory : runs_below(folder)) all.push_back(open_run(directory));
   if (all.empty())
-    throw ConfigError(folder.string() + ": no directory below it is a run, with a config.yaml and a metrics.jsonl");
+    throw ConfigError(
+        fmt::format("{}: no directory up to {} levels below it is a run, with a config.yaml and a metrics.jsonl; "
+                    "of the runs of a study, name the study's own folder",
+                    folder.string(), deepest_run));
   RunLosses losses;
   const OpenRun* first = nullptr;
   for (const OpenRun& run : all) {

@@ -103,7 +103,7 @@ void keep_points(const fs::path& folder, const train::Environment& environment, 
     lines += dump(to_json(point)) + "\n";
     // A schedule from a file is kept as it is now: what its path leads to may change.
     const bool from_file = point.facts && !named<ScheduleKind>(point.facts->schedule);
-    if (!point.pruning && (prepared || from_file)) prepare_point(folder, point);
+    if (from_file || (prepared && !point.pruning)) prepare_point(folder, point);
   }
   write_text_file(folder / "points.jsonl", lines);
   sync_directory(folder);

@@ -10,7 +10,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json estimate_json(const Estimate& estimate) {
-  return {{"value", estimate.value}, {"interval", {estimate.interval.low, estimate.interval.high}}};
+  const Json interval = estimate.has_interval() ? Json{estimate.interval.low, estimate.interval.high} : Json();
+  return {{"value", estimate.value}, {"interval", interval}};
 }
 
 template <typename T>
@@ -56,11 +57,14 @@ Json verdict_json(const PlannerVerdict& verdict) {
             {"worst_error", or_null(verdict.worst_error)},
             {"rank_correlation", or_null(verdict.rank_correlation)},
             {"regret", or_null(verdict.regret())},
-            {"regrets", Json::array()}};
+            {"regrets", Json::array()},
+            {"failed_choices", Json::array()}};
   for (const Regret& r : verdict.regrets) {
     json["regrets"].push_back(
         {{"ranks", r.ranks}, {"chosen", r.chosen}, {"best", r.best}, {"was_asked", r.was_asked}, {"regret", r.regret}});
   }
+  for (const FailedChoice& failed : verdict.failed_choices)
+    json["failed_choices"].push_back({{"ranks", failed.ranks}, {"chosen", failed.chosen}});
   return json;
 }
 

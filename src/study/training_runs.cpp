@@ -53,7 +53,8 @@ std::vector<TrainingRun> training_runs(const StudyFolder& folder, const Point& p
     lengths.push_back(of_other.train.steps);
     first = std::min(first, other.index);
   }
-  if (lengths.size() == 1) return alone;
+  lengths = lengths_that_fork(config, lengths);
+  if (lengths.size() < 2 || !std::ranges::binary_search(lengths, config.train.steps)) return alone;
   const fs::path trunk = folder.path() / "trunks" / std::to_string(first);
   std::vector<TrainingRun> runs;
   fs::path from;

@@ -18,7 +18,8 @@ struct TrainingRun {
 
 // points/NUMBER/run, and what has to be trained before it. Points of one size that differ in length only, with
 // train.optimizer.schedule wsd, are forks of one trunk (wsd_forks): before its own decay a point trains the pieces of it,
-// trunks/FIRST/step-..., that no other point has made yet, FIRST being the first point of the size. ConfigError as wsd_forks.
+// trunks/FIRST/step-..., that no other point has made yet, FIRST being the first point of the size. A length that would leave
+// the trunk within the warm-up, or where a shorter one does, is trained alone.
 std::vector<TrainingRun> training_runs(const StudyFolder& folder, const Point& point, const std::string& log);
 
 // Where the last of them trains.

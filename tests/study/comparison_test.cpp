@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <pugixml.hpp>
 #include <random>
 
 #include "core/error.h"
 #include "core/error_of.h"
+#include "core/temporary_directory.h"
 #include "study/compare/comparison_output.h"
 #include "study/compare/rank_test.h"
 #include "synthetic_study.h"
@@ -214,6 +216,29 @@ TEST(Compare, PointsAreFoundByConfigurationWhateverTheRunIsCalled) {
     EXPECT_EQ(point.old_point, 2 - point.new_point);
     EXPECT_EQ(point.factor.value, 1);
   }
+}
+
+// As the points' ids, which digest what is in a schedule's file, do not know them for the same.
+TEST(Compare, PointsWithOtherFilesOfOnePathAreNotTheSame) {
+  const plait::test::TemporaryDirectory folder;
+  const std::string one = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", other = "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n";
+  const auto study_of = [&](const std::string& name, const std::string& schedule) {
+    StudyData data = test::study({.points = 1});
+    data.folder = std::filesystem::path(folder.path()) / name;
+    data.points[0].facts->schedule = folder.path() + "/schedule.csv";
+    std::filesystem::create_directories(data.folder / "points/0");
+    std::ofstream(data.folder / "points/0/schedule.csv") << schedule;
+    return data;
+  };
+  const StudyData before = study_of("a", one);
+  EXPECT_THAT(compare(before, study_of("b", one)).points, SizeIs(1));
+  EXPECT_THAT(error_of<ConfigError>([&] { compare(before, study_of("c", other)); }), HasSubstr("no point in common"));
+  // Whatever the run is called.
+  StudyData renamed = study_of("d", other);
+  Config config = parse_config(renamed.points[0].config);
+  config.run.name = "another";
+  renamed.points[0].config = to_yaml(config);
+  EXPECT_THAT(error_of<ConfigError>([&] { compare(before, renamed); }), HasSubstr("no point in common"));
 }
 
 TEST(Compare, AnotherMachineIsRefusedOrFlagged) {

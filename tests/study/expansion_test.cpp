@@ -190,6 +190,7 @@ TEST(Expansion, RefusesAxesThatAreNone) {
   const auto refusal = [](const std::string& section) { return error_of<ConfigError>([&] { study(section); }); };
   EXPECT_THAT(refusal("axes: {train.micro_bath: [1]}"), HasSubstr("train.micro_batch"));
   EXPECT_THAT(refusal("axes: {study.measure.steps: [1]}"), HasSubstr("changes nothing"));
+  EXPECT_THAT(refusal("axes: {run.seed: [1, 2]}"), HasSubstr("one for all points of a study"));
   EXPECT_THAT(refusal("axes: {train.micro_batch: []}"), HasSubstr("no values"));
   EXPECT_THAT(refusal("axes: {train.micro_batch: [1, 1]}"), HasSubstr("twice"));
   EXPECT_THAT(refusal("axes: {layout: [pipeline]}"), HasSubstr("must be auto, all"));

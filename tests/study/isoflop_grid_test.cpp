@@ -137,12 +137,28 @@ TEST(WsdForks, LeaveTheTrunkWhereTheirDecayBegins) {
 
   const Config fixed = parse_config(gpt, {"train.optimizer={warmup: 10, decay_steps: 30}", "train.steps=100"});
   EXPECT_EQ(wsd_forks(fixed, {100})[0].fork_step, 70);
+  std::vector<std::string> short_trunk{"train.optimizer={warmup: 10, decay_steps: 30}"};
+  const auto overrides = wsd_forks(fixed, {45})[0].trunk_overrides;
+  short_trunk.insert(short_trunk.end(), overrides.begin(), overrides.end());
+  EXPECT_EQ(parse_config(gpt, short_trunk).train.steps, 15) << "shorter than the decay that it does not have";
   const auto error = [](const Config& config, std::vector<std::int64_t> lengths) {
     return error_of<ConfigError>([&] { return wsd_forks(config, std::move(lengths)); });
   };
   EXPECT_THAT(error(fixed, {8}), HasSubstr("within the warm-up of 10 steps"));
   EXPECT_THAT(error(fixed, {100, 100}), HasSubstr("where 100 steps do already"));
   EXPECT_THAT(error(parse_config(gpt, {"train.optimizer.decay_fraction=0"}), {100}), HasSubstr("has no decay"));
+}
+
+TEST(WsdForks, LengthsThatCannotForkAreLeftOut) {
+  // The decay of 12, 14 and 20 steps begins where the warm-up ends.
+  const Config half = parse_config(gpt, {"train.optimizer={warmup: 10, decay_fraction: 0.5}", "train.steps=100"});
+  EXPECT_THAT(lengths_that_fork(half, {100, 14, 12, 20}), testing::ElementsAre(12, 100));
+  EXPECT_EQ(wsd_forks(half, {12, 100}).size(), 2u);
+  EXPECT_THAT(lengths_that_fork(half, {400, 100, 100, 200}), testing::ElementsAre(100, 200, 400));
+  // Without a warm-up a fork still needs a step to leave from.
+  const Config all = parse_config(gpt, {"train.optimizer={warmup: 0, decay_fraction: 1}", "train.steps=100"});
+  EXPECT_THAT(lengths_that_fork(all, {10, 100}), testing::IsEmpty());
+  EXPECT_THAT(lengths_that_fork(parse_config(gpt, {"train.optimizer.decay_fraction=0"}), {50, 100}), testing::IsEmpty());
 }
 
 }  // namespace

@@ -64,6 +64,29 @@ TEST(StudyOfLosses, WithoutALawSaysWhyAndWhatWouldGiveOne) {
   EXPECT_THAT(make_report(none).sentences[0], HasSubstr("No point has a validation loss"));
 }
 
+// Losses on other tokens, or by another learning rate, are not of one law.
+TEST(StudyOfLosses, OtherAxesWithSeveralValuesLeaveNoLaw) {
+  std::vector<LossPoint> twice = isoflop_losses(chinchilla, five_sizes, four_budgets);
+  const std::size_t half = twice.size();
+  for (std::size_t n = 0; n < half; ++n) twice.push_back({twice[n].parameters, twice[n].tokens, twice[n].loss + 0.1});
+  StudyData data = study_of(twice);
+  for (std::size_t n = 0; n < twice.size(); ++n)
+    data.points[n].coordinates.emplace_back("train.optimizer.lr", n < half ? "1e-3" : "2e-3");
+  const Report report = make_report(data);
+  EXPECT_THAT(report.sentences[0], HasSubstr("There is no law"));
+  EXPECT_THAT(report.sentences[1], HasSubstr("points differ in train.optimizer.lr too"));
+  EXPECT_THAT(report.sentences[2], HasSubstr("A study of its own for each value of train.optimizer.lr"));
+  const Section& losses = *report.find("losses");
+  EXPECT_THAT(losses.text, HasSubstr("cannot be compared where points differ in train.optimizer.lr"));
+  EXPECT_THAT(losses.chart->series, SizeIs(8)) << "four budgets of each rate, and no law";
+  EXPECT_THAT(losses.chart->series[7].values, SizeIs(5));
+  EXPECT_THAT(losses.chart->series[7].name, HasSubstr("lr=2e-3"));
+  EXPECT_THAT(report.find("law")->table.rows, testing::IsEmpty());
+  StudyData one = study_of(isoflop_losses(chinchilla, five_sizes, four_budgets));
+  for (Point& point : one.points) point.coordinates.emplace_back("train.optimizer.lr", "1e-3");
+  EXPECT_THAT(make_report(one).sentences[0], HasSubstr("the largest budget, the best size is")) << "one value is no matter";
+}
+
 TEST(StudyOfLosses, TheTableHasLossesInPlaceOfSpeeds) {
   const std::string table = result_table(study_of(isoflop_losses(chinchilla, five_sizes, four_budgets)), 200);
   EXPECT_THAT(table, HasSubstr("FLOPs    loss"));

@@ -202,6 +202,35 @@ TEST(Report, StudiesWithLittleInThem) {
   EXPECT_THAT(csv(points_csv(nothing)), SizeIs(3));
 }
 
+TEST(Report, OneRoundHasNoIntervals) {
+  const StudyData data = test::study({.points = 2, .rounds = 1});
+  const Report report = make_report(data);
+  EXPECT_EQ(report.find("efficiency")->table.rows.at(1)[3].text, "—");
+  EXPECT_EQ(report.find("throughput")->table.rows.at(1)[3].text, "—");
+  for (const std::string& page : {to_html(report), to_markdown(report)}) {
+    EXPECT_THAT(page, HasSubstr("one round has none"));
+    EXPECT_THAT(page, Not(HasSubstr("nan to")));
+  }
+  const auto points = csv(points_csv(data));
+  for (const char* name : {"step_ms", "tokens_per_second_per_device", "efficiency"}) {
+    const auto at = static_cast<std::size_t>(std::ranges::find(points[0], name) - points[0].begin());
+    ASSERT_LT(at + 2, points[0].size());
+    EXPECT_EQ(points[0][at + 1], name + std::string("_low"));
+    EXPECT_NE(points[2][at], "");
+    EXPECT_EQ(points[2][at + 1], "");
+    EXPECT_EQ(points[2][at + 2], "");
+  }
+}
+
+TEST(Report, AChoiceOfThePlannerThatFailedIsSaid) {
+  StudyData data = test::study({.points = 2, .rounds = 1});
+  data.points[1].coordinates[1].second = "auto";
+  data.rounds[1] = test::failed(1, 1, Outcome::failed, "a wire broke");
+  EXPECT_THAT(make_report(data).find("prediction")->text,
+              HasSubstr("There is no regret where the planner's choice for 2 ranks failed: ranks=2 layout=auto"));
+  EXPECT_EQ(report_json(data, make_report(data)).at("planner").at("failed_choices").at(0).at("chosen"), 1);
+}
+
 TEST(Report, ThreeHundredPoints) {
   const Report report = make_report(test::study({.points = 300, .rounds = 2}));
   EXPECT_THAT(report.find("points")->table.rows, SizeIs(300));

@@ -106,10 +106,10 @@ TEST(Rows, PlannerIsJudgedByErrorOrderAndRegret) {
   d.rounds = {round(0, 1, {10}), round(1, 1, {6.6}), round(2, 1, {6})};
   const PlannerVerdict verdict = planner_verdict(d, rows_of(d));
   EXPECT_EQ(verdict.points, 3);
-  ASSERT_EQ(verdict.regrets.size(), 2U);
-  EXPECT_TRUE(verdict.regrets[1].was_asked);
-  EXPECT_EQ(verdict.regrets[1].chosen, 1);
-  EXPECT_EQ(verdict.regrets[1].best, 2);
+  ASSERT_EQ(verdict.regrets.size(), 1U) << "one point of one rank is no choice";
+  EXPECT_TRUE(verdict.regrets[0].was_asked);
+  EXPECT_EQ(verdict.regrets[0].chosen, 1);
+  EXPECT_EQ(verdict.regrets[0].best, 2);
   EXPECT_NEAR(verdict.regret().value(), 0.1, 1e-12);
   EXPECT_NEAR(verdict.worst_error.value(), 1.0 / 6, 1e-12);
   EXPECT_NEAR(verdict.rank_correlation.value(), std::sqrt(0.75), 1e-12) << "two are predicted alike, per rank";
@@ -124,8 +124,61 @@ TEST(Rows, RegretIsWithinAJob) {
   ASSERT_EQ(planner_verdict(d, rows_of(d)).regrets.size(), 1U);
   EXPECT_NEAR(planner_verdict(d, rows_of(d)).regret().value(), 1, 1e-12);
   d.points[2].coordinates[1].second = "64";
-  EXPECT_EQ(planner_verdict(d, rows_of(d)).regrets.size(), 2U) << "two models, each with one layout";
-  EXPECT_NEAR(planner_verdict(d, rows_of(d)).regret().value(), 0, 1e-12);
+  EXPECT_FALSE(planner_verdict(d, rows_of(d)).regret()) << "two models, each with one layout: there is nothing to choose";
+}
+
+// A choice that failed is not replaced by another.
+TEST(Rows, AChoiceThatFailedHasNoRegret) {
+  StudyData d = data("rounds: 1, until: none");
+  d.points[1].coordinates = {{"launch.ranks", "2"}, {"layout", "auto"}};
+  d.points.push_back(test::point(d.config, 3, 2, 6));
+  d.rounds = {round(0, 1, {10}), test::failed(1, 1, Outcome::out_of_memory, "x"), round(2, 1, {5}), round(3, 1, {6})};
+  d.config.study.bounds.regret = "1%";
+  PlannerVerdict verdict = planner_verdict(d, rows_of(d));
+  EXPECT_EQ(verdict.points, 3);
+  EXPECT_FALSE(verdict.regret());
+  ASSERT_EQ(verdict.failed_choices.size(), 1U);
+  EXPECT_EQ(verdict.failed_choices[0].ranks, 2);
+  EXPECT_EQ(verdict.failed_choices[0].chosen, 1);
+  auto exceeded = exceeded_study_bounds(d, rows_of(d), verdict);
+  ASSERT_EQ(exceeded.size(), 1U);
+  EXPECT_THAT(exceeded[0], testing::HasSubstr("the planner's choice for 2 ranks failed: ranks=2 layout=auto (out of memory)"));
+  // What it was asked for may be the same as another point.
+  d.points[1].coordinates[1].second = "tensor=2";
+  EXPECT_EQ(planner_verdict(d, rows_of(d)).regrets.size(), 1U) << "nothing was asked: the choice is the one predicted fastest";
+  d.points[3].coordinates[1].second = "auto";
+  d.points[3].pruning = Pruning::duplicate, d.points[3].same_as = 1;
+  d.rounds.pop_back();
+  EXPECT_EQ(planner_verdict(d, rows_of(d)).failed_choices.size(), 1U);
+  // Another one that was asked is the choice where it was predicted to be faster.
+  d.points[2].coordinates[1].second = "auto";
+  verdict = planner_verdict(d, rows_of(d));
+  EXPECT_TRUE(verdict.failed_choices.empty());
+  // With nothing measured at all it is said too.
+  d.points[2].coordinates[1].second = "data=2";
+  d.rounds = {test::failed(1, 1, Outcome::failed, "x")};
+  exceeded = exceeded_study_bounds(d, rows_of(d), planner_verdict(d, rows_of(d)));
+  ASSERT_EQ(exceeded.size(), 1U);
+  EXPECT_THAT(exceeded[0], testing::HasSubstr("failed"));
+}
+
+TEST(Rows, OneRoundHasNoInterval) {
+  StudyData d = data();
+  d.rounds = {round(0, 1, {10, 11, 12}), round(1, 1, {6, 7, 8})};
+  auto rows = rows_of(d);
+  for (const int point : {0, 1}) {
+    const Row& row = rows[static_cast<std::size_t>(point)];
+    EXPECT_FALSE(row.efficiency.value().has_interval()) << "steps within a round say nothing of another round";
+    EXPECT_FALSE(row.step_ms.has_interval());
+    EXPECT_FALSE(row.tokens_per_second_per_device.has_interval());
+  }
+  EXPECT_NEAR(rows[1].efficiency->value, 11.0 / 7 / 2, 1e-12);
+  EXPECT_TRUE(summary_json(d)["points"][1]["efficiency"]["interval"].is_null());
+  d.rounds.push_back(round(0, 2, {10, 11, 12})), d.rounds.push_back(round(1, 2, {6, 7, 8}));
+  rows = rows_of(d);
+  EXPECT_TRUE(rows[1].efficiency->has_interval());
+  EXPECT_TRUE(rows[1].step_ms.has_interval());
+  EXPECT_EQ(summary_json(d)["points"][1]["efficiency"]["interval"].size(), 2U);
 }
 
 TEST(Rows, ABoundThatNothingCanJudgeIsExceeded) {
@@ -133,6 +186,32 @@ TEST(Rows, ABoundThatNothingCanJudgeIsExceeded) {
   d.config.study.bounds = {.efficiency = "90%", .prediction_error = "10%", .regret = "1%"};
   const auto rows = rows_of(d);
   EXPECT_EQ(exceeded_study_bounds(d, rows, planner_verdict(d, rows)).size(), 3U);
+}
+
+// A bound on efficiency is of the most ranks that were asked for, also where the machine cannot have them.
+TEST(Rows, TheBaselineIsNotItsOwnJudge) {
+  StudyData d = data("rounds: 1, until: none");
+  d.points.resize(2);
+  d.rounds = {round(0, 1, {10})};
+  d.config.study.bounds.efficiency = "90%";
+  const auto exceeded = [&] { return exceeded_study_bounds(d, rows_of(d), planner_verdict(d, rows_of(d))); };
+  d.points[1].pruning = Pruning::memory;
+  ASSERT_EQ(exceeded().size(), 1U);
+  EXPECT_THAT(exceeded()[0], testing::HasSubstr("nothing was measured to its end on 2 ranks"));
+  d.points[1].pruning = Pruning::rule;
+  d.points[1].facts.reset(), d.points[1].prediction.reset(), d.points[1].asked_ranks = 8;
+  ASSERT_EQ(exceeded().size(), 1U);
+  EXPECT_THAT(exceeded()[0], testing::HasSubstr("nothing was measured to its end on 8 ranks"));
+  d.points[1].pruning = Pruning::skip;
+  EXPECT_TRUE(exceeded().empty()) << "what was to be skipped was not asked for";
+  // The other way round: those of fewer ranks do not fit.
+  d = data("rounds: 1, until: none");
+  d.points[0].pruning = Pruning::memory;
+  d.rounds = {round(1, 1, {6}), round(2, 1, {5})};
+  d.baseline = baseline_of(d);
+  d.config.study.bounds.efficiency = "90%";
+  ASSERT_EQ(exceeded().size(), 1U);
+  EXPECT_THAT(exceeded()[0], testing::HasSubstr("nothing was measured on fewer than 2 ranks"));
 }
 
 TEST(Rows, RankCorrelationSharesEqualRanks) {

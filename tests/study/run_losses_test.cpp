@@ -110,8 +110,45 @@ TEST_F(RunLossesTest, RefusesLossesOnDifferentTokens) {
   EXPECT_THAT(refused(), HasSubstr("c/metrics.jsonl: its last line is not a JSON object: take that line away"));
 }
 
+TEST_F(RunLossesTest, RunsOnFilesAndRunsOnSourcesAreComparedByWhatTheyEvaluate) {
+  const std::vector<std::string> of_sources = {"data.train=[]", "data.sources=[{files: [a/**]}, {files: [text/**]}]"};
+  write_run("a", {}, at_step(10, 3));
+  const fs::path other = write_run("b", of_sources, at_step(10, 3));
+  EXPECT_THAT(refused(), testing::AllOf(HasSubstr("/b: data.train or data.sources"), HasSubstr("a/** (weight 1); text/**")));
+  fs::remove_all(other);
+  const fs::path same = write_run("c", {"data.train=[]", "data.sources=[{files: [text/**], weight: 2}]"}, at_step(10, 3));
+  EXPECT_EQ(read().runs.size(), 2u) << "one source is what data.train says";
+  fs::remove_all(same);
+  fs::remove_all(fs::path(folder_.path()) / "a");
+  write_run("d", {"data.validation=[held/**]"}, at_step(10, 3));
+  std::vector<std::string> held = of_sources;
+  held.push_back("data.validation=[held/**]");
+  write_run("e", held, at_step(10, 3));
+  EXPECT_EQ(read().runs.size(), 2u);
+}
+
+TEST_F(RunLossesTest, RefusesDocumentsThatBecomeOtherTokens) {
+  write_run("a", {"data.tokenizer=tokens", "model.vocab=256"}, at_step(10, 3));
+  const std::vector<std::pair<std::string, std::vector<std::string>>> changes = {
+      {"data.documents", {"data.document_token.id=5", "data.documents=separate"}},
+      {"data.document_token.id", {"data.document_token.id=5"}},
+      {"data.document_token.place", {"data.document_token.place=end"}},
+      {"data.jsonl.text_key", {"data.jsonl.text_key=body"}},
+      {"data.chat_template", {"data.chat_template=chatml"}},
+      {"data.custom_template.user_prefix",
+       {"data.chat_template=custom", "data.custom_template={user_prefix: 'U: ', assistant_end: '.'}"}}};
+  for (const auto& [key, set] : changes) {
+    std::vector<std::string> all = {"data.tokenizer=tokens", "model.vocab=256"};
+    all.insert(all.end(), set.begin(), set.end());
+    const fs::path other = write_run("b", all, at_step(10, 3));
+    EXPECT_THAT(refused(), HasSubstr("/b: " + key));
+    fs::remove_all(other);
+  }
+}
+
 TEST_F(RunLossesTest, SaysWhereThereIsNoRun) {
-  EXPECT_THAT(refused(), HasSubstr("no directory below it is a run"));
+  EXPECT_THAT(refused(), HasSubstr("no directory up to 3 levels below it is a run"));
+  EXPECT_THAT(refused(), HasSubstr("the study's own folder"));
   EXPECT_THAT(error_of<ConfigError>([&] { return read_run_losses(folder_.path() + "/nothing"); }),
               HasSubstr("no such directory"));
 }

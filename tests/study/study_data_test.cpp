@@ -28,6 +28,7 @@ class StudyDataTest : public testing::Test {
     const Config config = test::study_config(folder_.path());
     std::vector<Point> points{test::point(config, 0, 1, 10), test::point(config, 1, 2, 6), test::point(config, 2, 2, 8)};
     points[2].pruning = Pruning::memory, points[2].pruned_because = "does not fit: needs 2 GiB";
+    points[2].asked_ranks = 2;
     points.push_back(test::point(config, 3, 2, 6));
     points[3].pruning = Pruning::duplicate, points[3].same_as = 1, points[3].pruned_because = "as point 1";
     study_ = create_study(config, train::environment_here(), nullptr, points);
@@ -74,6 +75,7 @@ TEST_F(StudyDataTest, ReadsWhatWasWritten) {
   const StudyData data = read_study(study_);
   ASSERT_EQ(data.points.size(), 4U);
   EXPECT_EQ(data.points[2].pruned_because, "does not fit: needs 2 GiB");
+  EXPECT_EQ(data.points[2].asked_ranks, 2);
   EXPECT_EQ(data.points[3].same_as, 1);
   EXPECT_EQ(data.points[1].facts->hardware_flops_per_token, 8000);
   EXPECT_EQ(data.points[1].prediction->step_ms, 6);

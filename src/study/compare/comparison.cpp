@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/percentage.h"
+#include "core/schedule_file.h"
 #include "study/progress.h"
 #include "study/report/findings.h"
 
@@ -15,17 +16,29 @@ namespace {
 
 constexpr double significant = 0.05;
 
-// What a point measures, as text.
-std::string configuration_of(const Point& point) {
+// What is in the file of a point's schedule: the one that the study kept, else what its path leads to now. "" without a file.
+std::string schedule_of(const StudyData& data, const Point& point) {
+  if (!point.facts || named<ScheduleKind>(point.facts->schedule)) return "";
+  std::string problem;
+  auto file = read_schedule_file((data.folder / "points" / std::to_string(point.index) / "schedule.csv").string(), problem);
+  if (file == nullptr) file = read_schedule_file(point.facts->schedule, problem);
+  return file != nullptr ? file->text : "";
+}
+
+// Its resolved configuration as it was written down, and its schedule.
+std::string written(const StudyData& data, const Point& point) { return point.config + schedule_of(data, point); }
+
+// What a point measures, as text, whatever its run is called.
+std::string configuration_of(const StudyData& data, const Point& point) {
   try {
     Config config = parse_config(point.config, {}, fmt::format("point {}", point.index));
     const std::uint64_t seed = config.run.seed;
     config.run = {}, config.verify = {}, config.study = {}, config.bounds = {};
     config.run.seed = seed;
-    return to_yaml(config);
+    return to_yaml(config) + schedule_of(data, point);
   } catch (const ConfigError&) {
     // Written by a plait with other keys, or with a schedule's file that is gone: the same only as the very same text.
-    return point.config;
+    return written(data, point);
   }
 }
 
@@ -35,7 +48,7 @@ bool can_be_compared(const Point& point) { return !point.config.empty() && !poin
 std::vector<const Point*> partners(const StudyData& before, const StudyData& after) {
   std::map<std::string, const Point*> by_text, by_configuration;
   for (const Point& point : before.points) {
-    if (can_be_compared(point)) by_text.try_emplace(point.config, &point);
+    if (can_be_compared(point)) by_text.try_emplace(written(before, point), &point);
   }
   const auto find = [](const auto& points, const std::string& text) {
     const auto found = points.find(text);
@@ -43,13 +56,14 @@ std::vector<const Point*> partners(const StudyData& before, const StudyData& aft
   };
   std::vector<const Point*> found;
   for (const Point& point : after.points) {
-    found.push_back(can_be_compared(point) ? find(by_text, point.config) : nullptr);
+    found.push_back(can_be_compared(point) ? find(by_text, written(after, point)) : nullptr);
     if (found.back() != nullptr || !can_be_compared(point)) continue;
     // Read only where the texts differ: studies of one configuration file agree to the byte.
     if (by_configuration.empty()) {
-      for (const auto& [text, old_point] : by_text) by_configuration.try_emplace(configuration_of(*old_point), old_point);
+      for (const auto& [text, old_point] : by_text)
+        by_configuration.try_emplace(configuration_of(before, *old_point), old_point);
     }
-    found.back() = find(by_configuration, configuration_of(point));
+    found.back() = find(by_configuration, configuration_of(after, point));
   }
   return found;
 }

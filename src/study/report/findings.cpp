@@ -78,7 +78,8 @@ double Findings::speed(const PointFacts& facts, double step_ms) const {
 Estimate Findings::speed_per_device(const Row& row) const {
   const auto per_device = [&](double ms) { return speed(facts(row), ms) / facts(row).ranks; };
   const Interval& step = row.step_ms.interval;
-  return {per_device(row.step_ms.value), {per_device(step.high), per_device(step.low)}};
+  const bool has_interval = row.step_ms.has_interval();
+  return {per_device(row.step_ms.value), has_interval ? Interval{per_device(step.high), per_device(step.low)} : step};
 }
 
 std::optional<double> Findings::predicted_cost(const Point& point) const {
@@ -130,12 +131,14 @@ std::string figure(double value) {
 }
 
 std::string figure(const Estimate& e) {
+  if (!e.has_interval()) return figure(e.value);
   return fmt::format("{} ({} to {})", figure(e.value), figure(e.interval.low), figure(e.interval.high));
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string percent(const Estimate& e) {
+  if (!e.has_interval()) return percent(e.value);
   return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * e.value, 100 * e.interval.low, 100 * e.interval.high);
 }
 

@@ -48,8 +48,8 @@ std::string runs_as(const PointFacts& facts);          // with what was left ope
 
 // Four significant digits, thousands without an exponent: "0.01234", "12.3", "1234", "123456".
 std::string figure(double value);
-std::string figure(const Estimate& estimate);  // "12.3 (12.1 to 12.6)"
+std::string figure(const Estimate& estimate);  // "12.3 (12.1 to 12.6)", without an interval "12.3"
 std::string percent(double share);             // "12.3 %"
-std::string percent(const Estimate& share);
+std::string percent(const Estimate& share);    // likewise
 
 }  // namespace plait::study

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/format_count.h"
 #include "core/terminal.h"
@@ -19,11 +20,35 @@ constexpr int steps_of_a_curve = 24;
 
 std::string count(double value) { return format_count(value); }
 
-// The rows of each budget, as the fit takes runs for one.
+// What a point is besides its size and its budget.
+Coordinates other_coordinates(const Point& point) {
+  Coordinates left = point.coordinates;
+  std::erase_if(left, [](const auto& at) { return config::is_isoflop_axis(at.first); });
+  return left;
+}
+
+std::vector<std::string> axes_with_several_values(const LossFindings& losses) {
+  std::vector<std::string> axes;
+  std::map<std::string, std::string> first;  // value, by axis
+  for (const LossRow& row : losses.rows) {
+    for (const auto& [key, value] : other_coordinates(losses.findings.point(*row.row))) {
+      const bool differs = first.try_emplace(key, value).first->second != value;
+      if (differs && std::ranges::find(axes, key) == axes.end()) axes.push_back(key);
+    }
+  }
+  return axes;
+}
+
+std::string listed(const std::vector<std::string>& axes) { return fmt::format("{}", fmt::join(axes, ", ")); }
+
+// The rows of each budget, as the fit takes runs for one, and of one value of each other axis.
 std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
   std::vector<std::vector<LossRow>> budgets;
+  const auto others = [&](const LossRow& row) { return other_coordinates(losses.findings.point(*row.row)); };
   for (const LossRow& row : losses.rows) {
-    if (budgets.empty() || row.flops() > budgets.back().front().flops() * (1 + budget_tolerance)) budgets.emplace_back();
+    const bool is_next = budgets.empty() || row.flops() > budgets.back().front().flops() * (1 + budget_tolerance) ||
+                         others(row) != others(budgets.back().front());
+    if (is_next) budgets.emplace_back();
     budgets.back().push_back(row);
   }
   for (auto& budget : budgets) std::ranges::sort(budget, {}, [](const LossRow& row) { return row.point.parameters; });
@@ -60,9 +85,15 @@ LossFindings::LossFindings(const Findings& of) : findings(of) {
     rows.push_back({row, point});
     points.push_back(point);
   }
-  std::ranges::stable_sort(rows, {}, &LossRow::flops);
+  std::ranges::stable_sort(
+      rows, {}, [&](const LossRow& row) { return std::pair(other_coordinates(findings.point(*row.row)), row.flops()); });
+  other_axes = axes_with_several_values(*this);
+  if (!other_axes.empty()) {
+    refused = fmt::format("points differ in {} too, and no law of sizes and tokens is of them all", listed(other_axes));
+    return;
+  }
   try {
-    fit = fit_losses(points);  // as `plait study fit`
+    fit = fit_losses(points);
     refused = fit->refused();
   } catch (const ConfigError& error) {
     refused = error.what();
@@ -79,7 +110,9 @@ std::vector<std::string> sentences_of(const LossFindings& losses) {
                   losses.findings.point(*best.row).label(), count(best.point.parameters), count(best.point.tokens));
   if (!losses.refused.empty()) {
     return {"There is no law; " + least + ".", fmt::format("It is refused: {}.", losses.refused),
-            "More sizes and budgets, around those where the losses of a budget turn up again, would give one."};
+            losses.other_axes.empty()
+                ? "More sizes and budgets, around those where the losses of a budget turn up again, would give one."
+                : fmt::format("A study of its own for each value of {} would give one.", listed(losses.other_axes))};
   }
   const LossFit& fit = *losses.fit;
   const ScalingLaw& law = fit.law.law;
@@ -99,12 +132,15 @@ std::vector<std::string> sentences_of(const LossFindings& losses) {
 }
 
 Section losses_section(const LossFindings& losses) {
-  Section section{"losses",
-                  "Loss by size and budget",
-                  "The validation loss of the last step, on the same tokens for all points. Parameters are the matrices that "
-                  "multiply every token; a budget is 6 FLOPs for each of them and each token.",
-                  std::nullopt,
-                  {}};
+  Section section{
+      "losses",
+      "Loss by size and budget",
+      fmt::format("The validation loss of the last step, {}. Parameters are the matrices that multiply every "
+                  "token; a budget is 6 FLOPs for each of them and each token.",
+                  losses.other_axes.empty() ? "on the same tokens for all points"
+                                            : "which cannot be compared where points differ in " + listed(losses.other_axes)),
+      std::nullopt,
+      {}};
   section.table.columns = {{"FLOPs", true}, {"parameters", true}, {"tokens", true}, {"validation loss", true},
                            {"law", true},   {"off by", true},     {"point", false}};
   Chart chart{.description = "Validation loss over the number of parameters, a line for each budget.",
@@ -116,7 +152,9 @@ Section losses_section(const LossFindings& losses) {
   const ScalingLaw* law = losses.refused.empty() ? &losses.fit->law.law : nullptr;
   for (const std::vector<LossRow>& budget : by_budget(losses)) {
     const double flops = budget.front().flops();
-    Series measured{fmt::format("{:.2g} FLOPs", flops), Look::measured, {}};
+    std::string name = fmt::format("{:.2g} FLOPs", flops);
+    if (!losses.other_axes.empty()) name += ", " + label_of(other_coordinates(losses.findings.point(*budget.front().row)));
+    Series measured{std::move(name), Look::measured, {}};
     for (const LossRow& row : budget) {
       const LossPoint& p = row.point;
       const std::string label = losses.findings.point(*row.row).label();

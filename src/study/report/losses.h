@@ -22,9 +22,12 @@ struct LossFindings {
   explicit LossFindings(const Findings& findings);
 
   const Findings& findings;
-  std::vector<LossRow> rows;  // that count, by budget and then by size; the law is that of `plait study fit`
-  std::optional<LossFit> fit;
-  std::string refused;  // why the losses give no law; "" if they do
+  std::vector<LossRow> rows;  // that count: of one value of the other axes after another, by budget
+  // Axes besides sizes and budgets of which they have several values. Such losses are of other tokens, or of runs that differ
+  // in more than a law of sizes and tokens knows, and no law is fitted.
+  std::vector<std::string> other_axes;
+  std::optional<LossFit> fit;  // that of `plait study fit`
+  std::string refused;         // why the losses give no law; "" if they do
 };
 
 // Always three: the best size of the largest budget, what its loss is made of, and what ten times the compute would bring.

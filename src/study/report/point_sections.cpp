@@ -165,6 +165,8 @@ Section prediction_section(const Findings& f) {
                       regret.was_asked ? "the planner chose" : "predicted to be the fastest:", label(regret.chosen), best);
     }
   }
+  for (const FailedChoice& failed : planner.failed_choices)
+    section.text += fmt::format(" There is no regret where {}.", failed_choice_text(f.data, failed));
   Chart chart{.description = "Predicted step time against the measured one.",
               .x = {"measured step, ms", true},
               .y = {"predicted step, ms", true},

@@ -70,13 +70,15 @@ std::optional<Section> links_section(const Findings& f) {
 }
 
 Section points_section(const Findings& f) {
-  Section section{"points",
-                  "Every point",
-                  fmt::format("Speed is {} per device; steps, speeds and efficiencies with their 95 % "
-                              "intervals (with five rounds or fewer, all that was measured).",
-                              f.speed_unit()),
-                  std::nullopt,
-                  {}};
+  Section section{
+      "points",
+      "Every point",
+      fmt::format("Speed is {} per device. Steps and speeds have the 95 % interval of their median over rounds (with "
+                  "five rounds or fewer, all that was measured), efficiencies that of a bootstrap over rounds and "
+                  "steps; one round has none.",
+                  f.speed_unit()),
+      std::nullopt,
+      {}};
   section.table.columns = {{"point", true},        {"", false},
                            {"runs as", false},     {"state", false},
                            {"reason", false},      {"rounds", true},

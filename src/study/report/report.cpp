@@ -44,8 +44,8 @@ std::vector<std::string> notes_of(const Findings& f) {
       std::ranges::count_if(f.rows, [](const Row& row) { return row.rounds > 0 && row.rounds < least_rounds_for_interval; });
   if (few > 0 && f.data.config.study.scaling != Scaling::isoflop)
     notes.push_back(
-        fmt::format("{} points have fewer than {} rounds: their intervals span what was measured, and hold with less "
-                    "than 95 % (of 2, 3, 4, 5 rounds: 50, 75, 88, 94 %).",
+        fmt::format("{} points have fewer than {} rounds: the intervals of their steps span what was measured, and hold "
+                    "with less than 95 % (of 2, 3, 4, 5 rounds: 50, 75, 88, 94 %; one round has none).",
                     few, least_rounds_for_interval));
   if (f.data.environment.plait.commit.ends_with("-dirty"))
     notes.push_back("plait was built from sources that no commit has: nobody else can measure this again.");

@@ -11,6 +11,7 @@ namespace plait::study {
 namespace {
 
 std::string interval_text(const Estimate& e) {
+  if (!e.has_interval()) return "—";
   return fmt::format("{} to {}", figure(e.interval.low), figure(e.interval.high));
 }
 
@@ -59,7 +60,8 @@ Section throughput_section(const Findings& f) {
   Section section{"throughput", "Throughput", what_grows(f), std::nullopt, {}};
   section.text += fmt::format(
       " The line joins the fastest point of each number of ranks; a value is the median over rounds, with its 95 % interval by "
-      "order statistics (with five rounds or fewer it spans all of them). Ideal: as many times the first as there are ranks.");
+      "order statistics (with five rounds or fewer it spans all of them; one round has none). Ideal: as many times the first "
+      "as there are ranks.");
   section.table.columns = {{"ranks", true},         {"point", false},   {fmt::format("{}, all ranks", f.speed_unit()), true},
                            {"95 % interval", true}, {"of ideal", true}, {"step, ms", true},
                            {"rounds", true}};
@@ -92,15 +94,15 @@ Section throughput_section(const Findings& f) {
 
 Section efficiency_section(const Findings& f) {
   Section section{"efficiency", "Efficiency", "", std::nullopt, {}};
-  section.table.columns = {{"ranks", true}, {"point", false}, {"efficiency", true}, {"95 % interval", true}};
+  section.table.columns = {{"ranks", true}, {"point", false}, {"efficiency", true}, {"interval", true}};
   if (!f.data.baseline) {
     section.text = "There is no point that the others could be compared with.";
     return section;
   }
   section.text = fmt::format(
-      "Model FLOP/s per device, relative to {}: the median of the ratios within rounds, which saw the same machine, with a 95 "
-      "% "
-      "bootstrap interval.",
+      "Model FLOP/s per device, relative to {}: the median of the ratios within rounds, which saw the same machine. The "
+      "interval is a bootstrap's, of rounds and of the steps within them: of 95 % of many rounds, too narrow of few; one round "
+      "has none.",
       f.data.points[static_cast<std::size_t>(*f.data.baseline)].label());
   Chart chart{
       .description = "Efficiency of the most efficient point of each number of ranks.",
@@ -121,8 +123,9 @@ Section efficiency_section(const Findings& f) {
     const int ranks = f.facts(*row).ranks;
     const ChartValue value{static_cast<double>(ranks), 100 * e.value, Interval{100 * e.interval.low, 100 * e.interval.high},
                            f.point(*row).label()};
-    section.table.rows.push_back({cell(std::to_string(ranks)), cell(f.point(*row).label()), cell(percent(e.value)),
-                                  cell(fmt::format("{} to {}", percent(e.interval.low), percent(e.interval.high)))});
+    section.table.rows.push_back(
+        {cell(std::to_string(ranks)), cell(f.point(*row).label()), cell(percent(e.value)),
+         cell(e.has_interval() ? fmt::format("{} to {}", percent(e.interval.low), percent(e.interval.high)) : "—")});
     const bool best = ranks != size;
     chart.series[best ? 0 : 2].values.push_back(value);
     if (best) chart.series[1].values.push_back({value.x, 100, std::nullopt, "ideal"});
