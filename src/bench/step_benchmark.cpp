@@ -20,7 +20,6 @@
 #include "model/model_flops.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
-#include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
 #include "train/report/overlap_bounds.h"
@@ -52,11 +51,6 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
 std::optional<double> load_average() {
   double load = 0;
   return ::getloadavg(&load, 1) == 1 ? std::optional(load) : std::nullopt;
-}
-
-std::optional<double> peak_of(const Config& config, const parallel::RankPlan& plan, Device device) {
-  if (config.log.peak_tflops > 0) return config.log.peak_tflops * 1e12;
-  return topology::peak_flops(device_name(device), plan.sizes.compute);
 }
 
 struct MeasuredSteps {
@@ -130,7 +124,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
                      {"max", times.most}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
-  if (const std::optional<double> peak = peak_of(config, plan, device)) {
+  if (const std::optional<double> peak = train::peak_flops(config, plan, device)) {
     json["mfu"] = model::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = measured.ledger.mean().exposed_ms();
@@ -203,7 +197,7 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
           {{"planned_bytes", bytes.at(0)}, {"allocated_bytes", bytes.at(1)}, {"device_bytes", bytes.at(2)}});
     }
     raw["devices"] = measured.conditions;
-    if (const auto peak = peak_of(config, plan, rank.device)) raw["peak_flops"] = *peak;
+    if (const auto peak = train::peak_flops(config, plan, rank.device)) raw["peak_flops"] = *peak;
     if (const auto load = load_average()) raw["load"] = *load;
     raw["loss"] = measured.last.loss;
   }

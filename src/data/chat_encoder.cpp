@@ -151,11 +151,9 @@ ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
     const TextPart part{text, true, false};
     return tokenizer.encode_parts(std::span(&part, 1), {}).tokens;
   };
+  reserved_ = special_tokens(tokenizer);
   TokenSet added;
-  for (const AddedTokenName& token : tokenizer.added_tokens()) {
-    added.insert(token.id);
-    if (token.special) reserved_.insert(token.id);
-  }
+  for (const AddedTokenName& token : tokenizer.added_tokens()) added.insert(token.id);
   const ChatTemplate::Turn system = template_.system.value_or(ChatTemplate::Turn{});
   for (const std::string& text : {template_.begin, system.prefix, system.suffix, template_.user.prefix, template_.user.suffix,
                                   template_.assistant.prefix, template_.assistant_end, template_.assistant.suffix}) {

@@ -117,6 +117,14 @@ void save_description(const Tokenizer& tokenizer, const std::filesystem::path& d
   write_text_file(directory / tokenizer_description, description.dump(2) + "\n");
 }
 
+TokenSet special_tokens(const Tokenizer& tokenizer) {
+  TokenSet special;
+  for (const AddedTokenName& token : tokenizer.added_tokens()) {
+    if (token.special) special.insert(token.id);
+  }
+  return special;
+}
+
 bool has_tokenizer(const std::filesystem::path& directory) {
   std::error_code ignored;
   return std::filesystem::exists(directory / tokenizer_description, ignored);

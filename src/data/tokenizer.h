@@ -96,6 +96,9 @@ std::size_t piece_length(std::string_view text, std::size_t most);
 // Whether a tokenizer of this kind is there: the ids of the others came from elsewhere, and stand for no text.
 inline bool has_text(const std::string& kind) { return kind != "tokens" && kind != "random"; }
 
+// Its added tokens that stand for no text, such as <|endoftext|>.
+TokenSet special_tokens(const Tokenizer& tokenizer);
+
 // Whether save() wrote a tokenizer into this directory.
 bool has_tokenizer(const std::filesystem::path& directory);
 

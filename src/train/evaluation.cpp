@@ -56,21 +56,25 @@ class Evaluation {
         rank_(rank),
         tokenizer_(trained_tokenizer(config_, request.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
+        meeting_(rank.meeting("evaluation", group_options(config_, rank.device).timeout)),
         host_memory_(rank.device) {}
 
   template <typename Work>
   auto run(Work&& work) {
     return session_.run([&] {
-      const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(request_.checkpoint);
-      synchronize_load(session_.interpreter(), *weights, Restored::weights);
-      step_ = weights->step();
+      all_finish("loaded", [&] {
+        const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(request_.checkpoint);
+        synchronize_load(session_.interpreter(), *weights, Restored::weights);
+        step_ = weights->step();
+      });
       return work();
     });
   }
 
   // On rank 0.
   std::optional<DataSetLoss> data_set_loss() {
-    const auto tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab);
+    std::unique_ptr<data::ValidationTokens> tokens;
+    all_finish("data", [&] { tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab); });
     const Windows windows(tokens->tokens(), config_.data.sequence_length);
     const std::int64_t rounds = rounds_for(plan(), windows.count());
     std::int64_t counted = 0;  // targets of this rank
@@ -94,9 +98,8 @@ class Evaluation {
       const std::vector<double> losses = session_.interpreter().synchronize_token_losses(batches, static_cast<int>(count));
       sum = std::accumulate(losses.begin(), losses.end(), sum);  // those of targets that do not count are 0
     }
-    comm::Meeting all = meeting();
-    const std::vector<double> sums = all.gather_on(0, "loss", sum);
-    const std::vector<std::int64_t> counts = all.gather_on(0, "tokens", plan().counts_loss() ? counted : 0);
+    const std::vector<double> sums = meeting_.gather_on(0, "loss", sum);
+    const std::vector<std::int64_t> counts = meeting_.gather_on(0, "tokens", plan().counts_loss() ? counted : 0);
     if (!rank_.is_main) return std::nullopt;
     DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = 0, .loss = 0, .bytes = {}};
     result.tokens = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -151,24 +154,29 @@ class Evaluation {
       made.allocate(layout.file_bytes);
       made.write_at(0, layout.header.data(), layout.header.size());
     }
-    comm::Meeting all = meeting();
-    all.meet("made");
-    {
-      File out = File::open_write(unfinished);
-      for (std::int64_t n = 0; n < rounds; ++n) {
-        const View logits = session_.interpreter().synchronize_logits(batches);
-        if (logits) write_part(out, layout.tensors.front().offset, logits, first_of(plan(), n), sequences, length, vocab);
-      }
+    meeting_.meet("made");
+    File out = File::open_write(unfinished);
+    for (std::int64_t n = 0; n < rounds; ++n) {
+      const View logits = session_.interpreter().synchronize_logits(batches);
+      if (logits) write_part(out, layout.tensors.front().offset, logits, first_of(plan(), n), sequences, length, vocab);
+    }
+    all_finish("written", [&] {
       out.sync();
       out.close();
-    }
-    all.meet("written");
+    });
     if (rank_.is_main) rename_path(unfinished, finished);
   }
 
  private:
   const parallel::RankPlan& plan() { return session_.plan(); }
-  comm::Meeting meeting() { return rank_.meeting("evaluation", group_options(config_, rank_.device).timeout); }
+
+  // What takes each rank as long as its disk does. The others wait for it.
+  template <typename Work>
+  void all_finish(const std::string& topic, Work&& work) {
+    const auto busy = meeting_.busy();
+    work();
+    meeting_.meet(topic);
+  }
 
   // Where nothing is predicted no target counts, and any token will do: what comes later changes nothing before it. It goes on
   // with the last document, as starts must ascend.
@@ -186,10 +194,11 @@ class Evaluation {
 
   std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
     std::int64_t bytes = 0;
+    const data::TokenSet special = data::special_tokens(*tokenizer_);
     std::vector<std::int32_t> inputs(static_cast<std::size_t>(config_.data.sequence_length)), targets(inputs);
     for (std::int64_t w = 0; w < windows.count(); ++w) {
       read_window(tokens, windows, w, {inputs, targets});
-      bytes += counted_bytes(*tokenizer_, inputs, targets);
+      bytes += counted_bytes(*tokenizer_, special, inputs, targets);
     }
     return bytes;
   }
@@ -223,6 +232,7 @@ class Evaluation {
   launch::RankContext& rank_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;
+  comm::Meeting meeting_;
   DeviceMemory host_memory_;
   std::int64_t step_ = 0;
 };
@@ -233,10 +243,14 @@ std::int64_t Windows::predicted(std::int64_t window) const {
   return std::clamp<std::int64_t>(tokens_ - 1 - first(window), 0, length_);
 }
 
-std::int64_t counted_bytes(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens,
-                           std::span<const std::int32_t> targets) {
+std::int64_t counted_bytes(const data::Tokenizer& tokenizer, const data::TokenSet& special,
+                           std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   const auto size_of_text = [&](std::span<const std::int32_t> text) {
-    return static_cast<std::int64_t>(tokenizer.decode(text).size());
+    auto size = static_cast<std::int64_t>(tokenizer.decode(text).size());
+    for (const std::int32_t& token : text) {
+      if (special.contains(token)) size -= static_cast<std::int64_t>(tokenizer.decode(std::span(&token, 1)).size());
+    }
+    return size;
   };
   std::int64_t bytes = 0;
   std::vector<std::int32_t> run;

@@ -47,12 +47,19 @@ std::string moved_schedule(const TrainConfig& before, const TrainConfig& now, st
   const LearningRate was(before.optimizer, before.steps), is(now.optimizer, now.steps);
   // Counted from 0. A run that had come to its end would have kept its last rate.
   const std::int64_t next = step, last = std::max(next, std::min(before.steps, now.steps) - 1);
-  if (now.steps <= next || (was.at(next) == is.at(next) && was.at(last) == is.at(last))) return "";
+  // Falls that begin apart differ where the later one begins, and those of two shapes a third of the way down.
+  const std::int64_t falls = std::max(before.steps - was.decay_steps(), now.steps - is.decay_steps());
+  std::int64_t first = -1;  // of these that moves
+  for (std::int64_t of : {next, last, falls - 1, falls + (last - falls) / 3}) {
+    of = std::clamp(of, next, last);
+    if (first < 0 && was.at(of) != is.at(of)) first = of == last ? next : of;
+  }
+  if (now.steps <= next || first < 0) return "";
   const std::string cause = before.steps != now.steps ? fmt::format("train.steps was {} and is {}", before.steps, now.steps)
                                                       : "train.optimizer changed";
   const auto at = [&](std::int64_t of) { return fmt::format("step {} from {:.3g} to {:.3g}", of + 1, was.at(of), is.at(of)); };
-  return fmt::format("the learning-rate schedule ({}) moved, as {}: {}{}", to_string(now.optimizer.schedule), cause, at(next),
-                     last > next ? ", " + at(last) : "");
+  return fmt::format("the learning-rate schedule ({}) moved, as {}: {}{}", to_string(now.optimizer.schedule), cause, at(first),
+                     last > first ? ", " + at(last) : "");
 }
 
 }  // namespace plait::train

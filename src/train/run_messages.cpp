@@ -62,14 +62,27 @@ void print_sample(const Config& config, const std::filesystem::path& run_dir, De
     message_to_stderr("no sample (train.sample_tokens): it needs the last step's checkpoint, and checkpoint.final is false");
     return;
   }
-  fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
   SampleRequest request{
       .weights = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens, .seed = config.run.seed};
-  sample(request, device, [](const std::string& text) {
+  bool begun = false;
+  const auto print = [&](const std::string& text) {
+    if (!std::exchange(begun, true))
+      fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
     fmt::print("{}", text);
     std::fflush(stdout);
-  });
-  fmt::print("\n");
+  };
+  // A model that was trained by many need not fit one of them. The run has come to its end all the same.
+  const auto say_none = [](const std::exception& error) {
+    message_to_stderr(fmt::format("no sample (train.sample_tokens) by one device: {}", error.what()));
+  };
+  try {
+    sample(request, device, print);
+    fmt::print("\n");
+  } catch (const OutOfMemoryError& error) {
+    say_none(error);
+  } catch (const ConfigError& error) {
+    say_none(error);
+  }
 }
 
 }  // namespace plait::train

@@ -85,6 +85,8 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   config.parallel = {};
   config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
+  // One sequence may not have the length that FP8 products need, and one scale for a whole micro-batch would be another one.
+  if (config.precision.matmul == MatmulType::fp8) config.precision.matmul.reset();
   config.data.documents = Documents::joined;  // the prompt and what follows it
   const std::unique_ptr<data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
 

@@ -10,7 +10,9 @@
 #include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
 #include "core/units.h"
+#include "model/model_flops.h"
 #include "runtime/group_paths.h"
+#include "topology/peak_flops.h"
 #include "train/report/path_table.h"
 #include "train/report/progress.h"
 
@@ -172,6 +174,14 @@ std::string MemoryReport::to_string(int rank) const {
                         bytes(device_bytes - std::min(device_bytes, allocated_bytes)));
   }
   return text;
+}
+
+std::optional<double> peak_flops(const Config& config, const parallel::RankPlan& plan, Device device) {
+  if (config.log.peak_tflops > 0) return config.log.peak_tflops * tera;
+  const std::optional<double> peak = topology::peak_flops(device_name(device), plan.sizes.compute);
+  const std::optional<double> products = topology::peak_flops(device_name(device), DType::e4m3);
+  if (!plan.sizes.fp8 || !peak || !products) return peak;
+  return model::mixed_peak_flops(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence), *products, *peak);
 }
 
 runtime::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr) {

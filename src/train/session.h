@@ -84,6 +84,10 @@ parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const
 // What the configuration says about this rank's communicators.
 runtime::GroupOptions group_options(const Config& config, Device device);
 
+// FLOP/s of one device that count as an MFU of 1: log.peak_tflops, else those of the data sheet, with products in FP8 the mix
+// of both kinds (model/model_flops.h). Nothing for a device that is not known.
+std::optional<double> peak_flops(const Config& config, const parallel::RankPlan& plan, Device device);
+
 // Optimizer settings of update number `update` (1-based) at learning rate `lr`.
 runtime::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr);
 

@@ -34,7 +34,6 @@
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
 #include "runtime/non_finite.h"
-#include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/command_to_go_on.h"
 #include "train/learning_rate.h"
@@ -82,17 +81,9 @@ class Reporter {
       : progress_(config.train.steps, start.step),
         has_tensorboard_(config.log.tensorboard),
         tokens_per_step_(static_cast<double>(plan.tokens_per_step())),
-        flops_per_token_(model::model_flops_per_token(terms(plan))),
-        ranks_(plan.layout.ranks()) {
-    if (config.log.peak_tflops > 0) {
-      peak_flops_ = config.log.peak_tflops * 1e12;
-    } else {
-      peak_flops_ = topology::peak_flops(device_name(device), plan.sizes.compute);
-      const std::optional<double> products = topology::peak_flops(device_name(device), DType::e4m3);
-      if (plan.sizes.fp8 && peak_flops_ && products)
-        peak_flops_ = model::mixed_peak_flops(terms(plan), *products, *peak_flops_);
-    }
-  }
+        flops_per_token_(model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
+        ranks_(plan.layout.ranks()),
+        peak_flops_(train::peak_flops(config, plan, device)) {}
 
   Progress& progress() { return progress_; }
 
@@ -133,10 +124,6 @@ class Reporter {
   }
 
  private:
-  static model::FlopTerms terms(const parallel::RankPlan& plan) {
-    return model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
-  }
-
   Progress progress_;
   bool has_tensorboard_;
   std::optional<MetricsWriter> metrics_;
@@ -159,7 +146,7 @@ class Trainer {
         start_(agree_on_start(config_, request.resume, meeting_, lock_, origin_)),
         tokenizer_(load_tokenizer()),
         session_(config_, tokenizer_->vocab(), rank),
-        dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab, {start_.step, start_.samples})),
+        dataset_(open_dataset()),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
     const auto busy = meeting_.busy();
@@ -186,6 +173,11 @@ class Trainer {
     meeting_.meet("tokenizer");
     require_sample(config_.train, *tokenizer);
     return tokenizer;
+  }
+
+  std::shared_ptr<const data::Dataset> open_dataset() {
+    const auto busy = meeting_.busy();
+    return data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab, {start_.step, start_.samples});
   }
 
   bool take_steps() {
@@ -219,8 +211,11 @@ class Trainer {
       }
       if (!std::exchange(told_of_launch, interpreter.launch_is_settled()) && told_of_launch) say(interpreter.launch_text());
       while (const auto result = interpreter.next_result()) take(*result);
-      if (tracer.is_full())
+      if (tracer.is_full()) {
+        const auto before = Clock::now();
         tracer.write(start_.run_dir, session_.plan(), rank_, meeting_, [this](const std::string& text) { say(text); });
+        window_start_ += Clock::now() - before;
+      }
       if (reporter_) reporter_->progress().advance(step);
       if (after_step(step, batches) && step < config_.train.steps) return say_stopped(step);
     }

@@ -37,11 +37,17 @@ TEST(EvaluationBytes, AreThoseOfTheTargetsThatCount) {
   const auto ids = data::make_token_id_tokenizer("tokens", 10000);
   using Tokens = std::vector<std::int32_t>;
   const Tokens tokens = {5, 12, 345, 6789, 1, 2};
-  const auto bytes = [&](const Tokens& targets) { return counted_bytes(*ids, tokens, targets); };
+  const auto bytes = [&](const Tokens& targets) { return counted_bytes(*ids, {}, tokens, targets); };
   EXPECT_EQ(bytes({12, 345, 6789, 1, 2, 30}), 5 + 6 + 7 + 4 + 4 + 5);
   EXPECT_EQ(bytes({-1, 345, 6789, -1, -1, 30}), 6 + 7 + 5);
   EXPECT_EQ(bytes({12, -1, -1, 1, -1, -1}), 5 + 4);
   EXPECT_EQ(bytes({-1, -1, -1, -1, -1, -1}), 0);
+}
+
+TEST(EvaluationBytes, TokensOfNoTextHaveNone) {
+  const auto ids = data::make_token_id_tokenizer("tokens", 10000);
+  EXPECT_EQ(counted_bytes(*ids, {345}, std::vector<std::int32_t>{345, 12, 345}, std::vector<std::int32_t>{12, 345, 1}), 5 + 4);
+  EXPECT_EQ(counted_bytes(*ids, {345}, std::vector<std::int32_t>{12, 345}, std::vector<std::int32_t>{345, -1}), 0);
 }
 
 TEST(EvaluationResult, InItsUnits) {

@@ -141,6 +141,23 @@ TEST(MovedSchedule, SaysFromWhereToWhere) {
       "0 to 0");
 }
 
+// The next step and the last one keep their rates.
+TEST(MovedSchedule, SaysWhatMovesInBetween) {
+  TrainConfig before = cosine_of(100);
+  before.optimizer.schedule = Decay::wsd;
+  before.optimizer.decay_fraction = 0.2;
+  TrainConfig longer = before, steps = before, shape = before;
+  longer.optimizer.decay_fraction = 0.4;
+  steps.optimizer.decay_steps = 1;
+  shape.optimizer.decay_shape = before.optimizer.decay_shape == DecayShape::linear ? DecayShape::cosine : DecayShape::linear;
+  for (const TrainConfig& now : {longer, steps, shape}) {
+    const std::string said = moved_schedule(before, now, 10);
+    EXPECT_THAT(said, testing::HasSubstr("the learning-rate schedule (wsd) moved, as train.optimizer changed: step "));
+    const std::int64_t step = std::stoll(said.substr(said.find(": step ") + 7)) - 1;
+    EXPECT_NE(LearningRate(before.optimizer, 100).at(step), LearningRate(now.optimizer, 100).at(step)) << said;
+  }
+}
+
 TEST(MovedSchedule, SaysNothingWhereEveryStepKeepsItsRate) {
   EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(100), 50), "");
   EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(200), 200), "");  // nothing is left to do

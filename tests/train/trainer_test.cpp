@@ -22,6 +22,7 @@
 #include "core/error_of.h"
 #include "environment_variable.h"
 #include "launch/stop_signals.h"
+#include "parallel/rank_plan.h"
 #include "test_paths.h"
 #include "train/sampler.h"
 #include "train/trained_model.h"
@@ -431,9 +432,39 @@ TEST_F(TrainerTest, ASampleNeedsTheLastStepsCheckpoint) {
   EXPECT_THAT(said("3"), testing::HasSubstr("sample, 5 tokens after"));
 }
 
+// Two ranks that share a model train one that one of them cannot hold.
+TEST_F(TrainerTest, ARunEndsWellWhereOneDeviceCannotSampleTheModel) {
+  const auto shared_by = [](int ranks) {
+    return std::vector<std::string>{"launch.ranks=" + std::to_string(ranks),
+                                    "parallel.tensor=" + std::to_string(ranks),
+                                    "parallel.data=1",
+                                    "parallel.recompute=none",
+                                    "model.hidden=256",
+                                    "train.micro_batch=1",
+                                    "train.global_batch=1",
+                                    "train.sample_tokens=5"};
+  };
+  const auto planned_bytes = [&](int ranks) {
+    const Config config = parse_config(yaml(), shared_by(ranks));
+    const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
+    return static_cast<double>(parallel::make_rank_plan(config, 256, layout, 0, DeviceKind::host).memory.total_bytes());
+  };
+  const double shared = planned_bytes(2), alone = planned_bytes(1);
+  ASSERT_LT(1.1 * shared, alone);
+  std::vector<std::string> set = shared_by(2);
+  set.push_back("launch.memory_gib=" + std::to_string((shared + alone) / 2 / (1 << 30)));
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train(request(set)), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("no sample (train.sample_tokens) by one device: "));
+}
+
 TEST_F(TrainerTest, StepsThatLearnNothingSaySo) {
   std::ofstream chats(directory_ / "asked.jsonl");
-  for (int i = 0; i < 50; ++i) chats << R"({"messages": [{"role": "user", "content": "hello"}]})" << "\n";
+  for (int i = 0; i < 50; ++i)
+    chats << R"({"messages": [{"role": "user", "content": "hello"}]})"
+          << "\n";
   chats.close();
   testing::internal::CaptureStderr();
   const int status = train(request({"data.train=[" + (directory_ / "asked.jsonl").string() + "]", "data.chat_template=custom",

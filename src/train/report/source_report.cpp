@@ -24,11 +24,12 @@ std::string shortened(const std::string& globs) {
 std::optional<double> bytes_per_token(const data::Dataset& dataset, const data::Tokenizer& tokenizer, const TrainConfig& train,
                                       std::int64_t step) {
   if (!data::has_text(tokenizer.kind()) || dataset.train_tokens() == 0) return std::nullopt;
+  const data::TokenSet special = data::special_tokens(tokenizer);
   std::int64_t tokens = 0, bytes = 0;
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(dataset.sequence_length())), targets(inputs.size());
   for (std::int64_t sample = 0; sample < std::min(train.global_batch, most_windows_read); ++sample) {
     dataset.train_sample(step + 1, sample, {inputs, targets});
-    bytes += counted_bytes(tokenizer, inputs, targets);
+    bytes += counted_bytes(tokenizer, special, inputs, targets);
     tokens += std::ranges::count_if(targets, [](std::int32_t target) { return target != data::no_target; });
   }
   return bytes > 0 ? std::optional(static_cast<double>(bytes) / static_cast<double>(tokens)) : std::nullopt;
