@@ -90,21 +90,13 @@ class MatrixBuilder {
     matrix_.models = models_of(source, base);
   }
 
-  // `required`: ConfigError unless at least one model can be laid out so.
-  void add(const LayoutRequest& request, bool required) {
-    bool suits_one = false;
-    std::vector<ConfigProblem> problems;
-    for (std::size_t m = 0; m < matrix_.models.size(); ++m) {
-      try {
-        add(request, m);
-        suits_one = true;
-      } catch (const ConfigError& error) {
-        matrix_.refused.push_back({matrix_.models[m].name, request.text, reason_of(error)});
-        add_problems(problems, request, error);
-      }
-    }
-    if (required && !suits_one) throw ConfigError(problems);
+  // A layout that the file or the command line gives. ConfigError unless at least one model can be laid out so.
+  void add_given(const LayoutRequest& request) {
+    if (const std::vector<ConfigProblem> problems = add(request, Order::layout_last); !problems.empty())
+      throw ConfigError(problems);
   }
+  // One of `all`, which leaves to each model what its variant says of `parallel`.
+  void add_of_all(const LayoutRequest& request) { add(request, Order::variant_last); }
 
   VerifyMatrix take() {
     std::stable_sort(matrix_.cases.begin(), matrix_.cases.end(),
@@ -113,10 +105,29 @@ class MatrixBuilder {
   }
 
  private:
-  void add(const LayoutRequest& request, std::size_t index) {
+  enum class Order { layout_last, variant_last };
+
+  // What is wrong with it where it suits no model.
+  std::vector<ConfigProblem> add(const LayoutRequest& request, Order order) {
+    bool suits_one = false;
+    std::vector<ConfigProblem> problems;
+    for (std::size_t m = 0; m < matrix_.models.size(); ++m) {
+      try {
+        add(request, m, order);
+        suits_one = true;
+      } catch (const ConfigError& error) {
+        matrix_.refused.push_back({matrix_.models[m].name, request.text, reason_of(error)});
+        add_problems(problems, request, error);
+      }
+    }
+    return suits_one ? std::vector<ConfigProblem>() : problems;
+  }
+
+  void add(const LayoutRequest& request, std::size_t index, Order order) {
     const VerifyModel& model = matrix_.models[index];
-    std::vector<std::string> overrides = model.overrides;
-    append(overrides, request.overrides);
+    const bool variant_last = order == Order::variant_last;
+    std::vector<std::string> overrides = variant_last ? request.overrides : model.overrides;
+    append(overrides, variant_last ? model.overrides : request.overrides);
     VerifyCase added{index, "", source_(overrides)};
     added.layout = layout_text(added.config.parallel, base_.parallel);
     const launch::LaunchPlan launch = launch::plan_launch(added.config);
@@ -144,11 +155,11 @@ VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::stri
   for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {
     if (!seen.insert(text).second) continue;
     if (text != "all") {
-      builder.add(parse_layout(text), true);
+      builder.add_given(parse_layout(text));
       continue;
     }
     for (const std::int64_t ranks : std::set<std::int64_t>(base.verify.ranks.begin(), base.verify.ranks.end())) {
-      for (const LayoutRequest& request : all_layouts(static_cast<int>(ranks), base.parallel)) builder.add(request, false);
+      for (const LayoutRequest& request : all_layouts(static_cast<int>(ranks), base.parallel)) builder.add_of_all(request);
     }
   }
   VerifyMatrix matrix = builder.take();

@@ -79,9 +79,14 @@ class Verification {
   fs::path recorded_serial(std::size_t index, std::int64_t micro_batch) {
     const fs::path directory = serial_directory(index, micro_batch);
     if (fs::exists(directory)) return directory;
-    create_private_directories(directory);
-    matrix_.models[index].tokenizer->save(directory);
-    run_serial({VerifyJob::Task::record, directory, {}}, index, micro_batch);
+    try {
+      create_private_directories(directory);
+      matrix_.models[index].tokenizer->save(directory);
+      run_serial({VerifyJob::Task::record, directory, {}}, index, micro_batch);
+    } catch (...) {
+      fs::remove_all(directory);  // or it would be taken for a finished one
+      throw;
+    }
     return directory;
   }
 

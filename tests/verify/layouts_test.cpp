@@ -103,6 +103,26 @@ TEST(VerifyMatrix, LeavesOutWhatARuleRefusesAndSaysWhy) {
   EXPECT_TRUE(std::is_sorted(m.cases.begin(), m.cases.end(), [](const auto& a, const auto& b) { return a.model < b.model; }));
 }
 
+TEST(VerifyMatrix, AllLeavesToAVariantWhatItSaysOfTheLayout) {
+  const VerifyMatrix m =
+      matrix({"all"}, {"verify.ranks=[1, 4]", "parallel.recompute=none",
+                       "verify.variants=[\"full: parallel.recompute=full parallel.sequence_parallel=false\"]"});
+  int of_base = 0, of_variant = 0;
+  for (const VerifyCase& c : m.cases) {
+    const ParallelConfig& parallel = c.config.parallel;
+    ++(c.model == 0 ? of_base : of_variant);
+    EXPECT_EQ(parallel.recompute, c.model == 0 ? Recompute::none : Recompute::full) << c.layout;
+    EXPECT_EQ(parallel.sequence_parallel, c.layout.find("sequence_parallel=false") == std::string::npos) << c.layout;
+    EXPECT_TRUE(c.model == 0 || !parallel.sequence_parallel) << c.layout;
+  }
+  EXPECT_GT(of_variant, 10);
+  EXPECT_LT(of_variant, of_base);  // there is no layout with and one without sequence parallelism
+  EXPECT_THAT(names(m), testing::Contains("full: tensor=4 sequence_parallel=false recompute=full"));
+  // One that is given is taken as it is given.
+  const VerifyMatrix given = matrix({"tensor=2 recompute=none"}, {"verify.variants=[\"full: parallel.recompute=full\"]"});
+  for (const VerifyCase& c : given.cases) EXPECT_EQ(c.config.parallel.recompute, Recompute::none) << c.layout;
+}
+
 TEST(VerifyLayouts, AllHasTheConfigurationsFileWhereItsRanksFit) {
   ParallelConfig base;
   base.schedule = ScheduleKind::file;
