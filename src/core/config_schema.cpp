@@ -69,6 +69,8 @@ std::string axis_problem(const AxisConfig& axis) {
     const std::string nearest = nearest_of(axis.key, keys);
     return "has '" + axis.key + "', which is no key" + (nearest.empty() ? "" : ": did you mean " + nearest + "?");
   }
+  if (axis.key == "run.seed")
+    return "has 'run.seed', which is one for all points of a study: measure another seed in a study of its own";
   if (std::ranges::any_of(not_of_a_run, stands_for)) return "has '" + axis.key + "', which changes nothing in how a point runs";
   if (axis.values.empty()) return "has no values for '" + axis.key + "'";
   for (std::size_t n = 0; n < axis.values.size(); ++n) {
@@ -116,7 +118,8 @@ struct Rules {
   }
 
   static Rule fraction_below_one() {
-    return rule<double>("at least 0 and less than 1", [](double v) { return v >= 0 && v < 1; });
+    return rule<double>("at least 0 and less than 1, also in 32 bits",
+                        [](double v) { return v >= 0 && static_cast<float>(v) < 1; });
   }
 
   static Rule not_empty() {

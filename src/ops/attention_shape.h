@@ -19,4 +19,7 @@ struct AttentionShape {
   Documents documents = Documents::joined;
 };
 
+// Of the kernels of CUDA in fp32: the widest head, and the most sequences and the most heads.
+inline constexpr std::int64_t most_f32_head_dim = 256, most_f32_heads = 65535;
+
 }  // namespace plait::ops

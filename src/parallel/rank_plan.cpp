@@ -163,7 +163,19 @@ void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) 
   check(s.qkv_dim(), "query, key and value columns (model.heads, kv_heads, head_dim)");
   check(s.attention_dim(), "attention columns (model.heads, head_dim)");
   check(s.ffn, "MLP columns (model.ffn)");
-  check(sizes.micro_batch.rows(), "tokens of a micro-batch (train.micro_batch, data.sequence_length)");
+  check(sizes.micro_batch.rows(), "tokens of a pass (train.micro_batch, data.sequence_length, comm.braid=halves)");
+}
+
+// What attention takes on GPUs in fp32.
+void require_attention_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
+  if (sizes.compute != DType::f32 || device_kind != DeviceKind::cuda) return;
+  const auto check = [&](const char* key, std::int64_t value, std::int64_t most) {
+    if (value > most)
+      throw ConfigError(
+          {{key, std::to_string(value), fmt::format("must be at most {} on GPUs with precision.compute=fp32", most), "", 0}});
+  };
+  check("model.head_dim", sizes.shape.head_dim, ops::most_f32_head_dim);
+  check("train.micro_batch", sizes.micro_batch.batch, ops::most_f32_heads);
 }
 
 }  // namespace
@@ -206,7 +218,6 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
       .micro_batches = static_cast<int>(config.train.global_batch / per_round),
       .schedule = {},
       .stages = {}};
-  require_fp8_fits(job.sizes, device_kind);
   if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(Axis::tensor) != 0) {
     throw ConfigError({{"parallel.tensor", std::to_string(layout.size(Axis::tensor)),
                         "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
@@ -231,6 +242,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
       job.sizes.micro_batch.batch /= 2;
       break;
   }
+  require_fp8_fits(job.sizes, device_kind);
+  require_attention_fits(job.sizes, device_kind);
   job.stages = stages_of(config, shape, job.schedule.stages, splits);
   return job;
 }

@@ -1,5 +1,8 @@
 #include "ops/cross_entropy.h"
 
+#include <limits>
+#include <span>
+
 #include "ops/op_test.h"
 
 namespace plait::ops {
@@ -81,6 +84,17 @@ TEST_P(CrossEntropyTest, MatchesTheOracle) {
       ASSERT_EQ(got.logits.values[static_cast<std::size_t>(row * s.padded + i)], 0.0) << "row " << row << ", column " << i;
     }
   }
+}
+
+TEST_P(CrossEntropyTest, WhatAnIgnoredRowHoldsDoesNotMatter) {
+  const VocabShape& s = shape();
+  Tensor logits = logits_of(s);
+  const auto row = std::span(logits.values).subspan(static_cast<std::size_t>(2 * s.padded), static_cast<std::size_t>(s.vocab));
+  row.front() = std::numeric_limits<double>::quiet_NaN(), row.back() = std::numeric_limits<double>::infinity();
+  const CrossEntropyRun got = run_cross_entropy(precision().device, precision().compute, s, logits, true);
+  EXPECT_EQ(got.losses.values[2], 0.0);
+  for (std::int64_t i = 0; i < s.padded; ++i)
+    ASSERT_EQ(got.logits.values[static_cast<std::size_t>(2 * s.padded + i)], 0.0) << i;
 }
 
 TEST_P(CrossEntropyTest, WithoutGradientLogitsStayAsTheyAre) {

@@ -1,5 +1,7 @@
 // What only the CUDA context does: timing matrix products, handing its choices on, deterministic mode, and the paths for shapes
 // that the fused kernels do not take.
+#include <cmath>
+
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/linear.h"
@@ -59,6 +61,24 @@ TEST_F(GpuContextTest, UnusableChoicesAreCounted) {
   std::string other_device = device.context().choices().at(0);
   other_device.insert(other_device.find(' ') + 1, "another-");
   EXPECT_EQ(device.context().adopt_choices({"", "nonsense", other_device}), 3);
+}
+
+// Where sums cancel, parts of a product that are rounded before they are added show.
+TEST_F(GpuContextTest, ProductsOfBf16AreSummedInFloat) {
+  for (const std::int64_t rows : {16, 256}) {
+    constexpr std::int64_t in = 16384, out = 256;
+    Tensors tensors = linear_tensors(rows, in, out);
+    for (double& x : tensors["x"].values) x = 0.5 + std::abs(std::fmod(x, 0.5));
+    for (std::size_t i = 0; i < tensors["w"].values.size(); ++i)
+      tensors["w"].values[i] = static_cast<std::int64_t>(i) % in < in / 2 ? 1 : -1;
+    tensors = rounded(std::move(tensors), DType::bf16);
+    OpDevice device(DeviceKind::cuda), host(DeviceKind::host);
+    const Tensor got = forward_on(device, DType::bf16, tensors), expected = forward_on(host, DType::f64, tensors);
+    for (std::size_t i = 0; i < got.values.size(); ++i) {
+      ASSERT_NEAR(got.values[i], expected.values[i], std::abs(expected.values[i]) / 256 + 0.02)
+          << rows << " rows, element " << i << ", by " << device.context().choices().at(0);
+    }
+  }
 }
 
 TEST_F(GpuContextTest, DimsThatNoFusedEpilogueTakes) {

@@ -12,8 +12,7 @@ namespace {
 // pass through shared memory. A lane owns one row of the tile for the scores, and every 32nd element of head_dim for the sums.
 constexpr int warps = 8;
 constexpr int tile = warp_lanes;
-constexpr int most_head_dim = 256;
-constexpr int most_elements = most_head_dim / warp_lanes;  // of head_dim, per lane
+constexpr int most_elements = most_f32_head_dim / warp_lanes;  // of head_dim, per lane
 
 struct Layout {
   int sequence, heads, kv_heads, head_dim;
@@ -225,8 +224,7 @@ __global__ void __launch_bounds__(warps* warp_lanes)
 }
 
 Layout layout_of(const AttentionShape& s, const View& starts) {
-  require(s.head_dim <= most_head_dim,
-          "attention in f32 on CUDA: head_dim " + std::to_string(s.head_dim) + " exceeds " + std::to_string(most_head_dim));
+  require(s.head_dim <= most_f32_head_dim, "attention in f32 on CUDA: a head is too wide");
   Layout l{};
   l.sequence = static_cast<int>(s.sequence);
   l.heads = static_cast<int>(s.heads);
@@ -250,7 +248,7 @@ int prepare(Kernel kernel, const Layout& l, int row_buffers) {
 }
 
 dim3 grid_of(const AttentionShape& s, std::int64_t heads) {
-  require(heads <= 65535 && s.batch <= 65535, "attention in f32 on CUDA: more than 65535 heads or sequences");
+  require(heads <= most_f32_heads && s.batch <= most_f32_heads, "attention in f32 on CUDA: too many heads or sequences");
   return dim3(grid_size(ceil_div(s.sequence, warps)), static_cast<unsigned>(heads), static_cast<unsigned>(s.batch));
 }
 

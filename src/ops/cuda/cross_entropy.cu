@@ -74,7 +74,11 @@ __global__ void __launch_bounds__(Threads, 5 * row_threads / Threads)
   if (rank == 0 && threadIdx.x == 0)
     args.losses[row_index] = target < 0 ? 0.0f : logf(softmax.sum) + softmax.maximum - target_logit;
   if (!args.write_gradient) return;
-  const float scale = target < 0 ? 0.0f : args.scale, factor = scale / softmax.sum;
+  if (target < 0) {  // whatever its logits are, NaN too
+    for (int i = thread_first; i < length; i += stride) store_pack(logits + begin + i, Pack<T, width>{});
+    return;
+  }
+  const float scale = args.scale, factor = scale / softmax.sum;
 #pragma unroll 2
   for (int i = thread_first; i < length; i += stride) {
     Pack<T, width> pack = load_pack<width>(row + i);
@@ -124,12 +128,13 @@ struct Spread {
 
 template <typename T>
 Spread choose_spread(Device device, std::int64_t padded_vocab) {
-  int major = 0, of_multiprocessor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
+  int of_multiprocessor = 0;
   check(cudaDeviceGetAttribute(&of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.index));
   // The kernel's static shared memory, generously, and what CUDA takes of each block.
   constexpr std::int64_t reserved_bytes = 2048;
-  const int most_blocks = major >= 9 ? most_cluster : 1;
+  // Clusters of blocks begin with compute capability 9.0, as waiting does.
+  const auto* const kernel = reinterpret_cast<const void*>(&resident_cross_entropy_kernel<T, row_threads>);
+  const int most_blocks = kernels_wait(kernel, device) ? most_cluster : 1;
   Spread spread;
   for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
     const std::int64_t slice = round_up(ceil_div(padded_vocab, blocks), pack_width<T>);

@@ -188,9 +188,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-  if (options_.deterministic) {
-    const std::uint32_t ordered = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    set(raw, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ordered);
+  // The parts of split-k are summed in fp32. Other schemes sum them in the output's type, and one in no order.
+  if (options_.deterministic || plan.problem.output != DType::f32) {
+    const std::uint32_t in_float = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    set(raw, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, in_float);
   }
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(std::max(wanted, 1)));
   int found = 0;

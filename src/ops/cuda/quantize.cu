@@ -145,6 +145,7 @@ __global__ void round_values_kernel(const uint4* x, std::int64_t count, const fl
 // A tile, and who has what of it: each thread four rows of a chunk when it is read, and 16 bytes of some of its columns when it
 // is written turned, four rows to a word.
 constexpr int tile_rows = 128, tile_columns = 64, rows_of_word = 4;
+constexpr std::int64_t most_blocks_down = 65535;  // that a grid has; they go on with further tiles
 constexpr int chunks_of_row = tile_columns / chunk, words_of_column = tile_rows / rows_of_word;
 static_assert(threads == chunks_of_row * words_of_column, "each thread has four rows of a chunk");
 // Blocks on a multiprocessor: with registers for more of them a thread would not have all its words under way at once.
@@ -226,8 +227,12 @@ __global__ void __launch_bounds__(threads)
   let_next_kernel_begin();
   __shared__ TurnedTile turned;
   float sums[chunk];
-  turn_tile<false, false>(RoundedAlready{values}, rows, columns, static_cast<std::int64_t>(blockIdx.y) * tile_rows,
-                          static_cast<std::int64_t>(blockIdx.x) * tile_columns, nullptr, transposed, turned, sums);
+  for (std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile_rows; first_row < rows;
+       first_row += static_cast<std::int64_t>(gridDim.y) * tile_rows) {
+    turn_tile<false, false>(RoundedAlready{values}, rows, columns, first_row,
+                            static_cast<std::int64_t>(blockIdx.x) * tile_columns, nullptr, transposed, turned, sums);
+    __syncthreads();  // before the next tile
+  }
 }
 
 // Tiles of some columns: block (x, y) those of rows y, y + gridDim.y, ... With Sums it also writes what they sum up to, before
@@ -245,7 +250,7 @@ __global__ void __launch_bounds__(threads, rounding_blocks)
   for (std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile_rows; first_row < rows;
        first_row += static_cast<std::int64_t>(gridDim.y) * tile_rows) {
     turn_tile<Values, Sums>(source, rows, columns, first_row, first_column, values, transposed, turned, sums);
-    if constexpr (Sums) __syncthreads();  // before the next tile
+    __syncthreads();  // before the next tile
   }
   if constexpr (Sums) {
     __shared__ float of_warps[threads / warp_lanes][tile_columns];
@@ -328,11 +333,13 @@ void quantize_made(StreamRef stream, OpContext& context, View x, const Quantized
     launch(stream, {grid, threads}, kernel, device_pointer<const std::uint16_t>(x), rows, columns, scale,
            device_pointer<std::uint8_t>(out.values), device_pointer<std::uint8_t>(out.transposed), partial);
   };
-  if (!sums.out)
-    return run(out.values ? round_kernel<true, false, Make> : round_kernel<false, false, Make>, row_tiles, nullptr);
+  if (!sums.out) {
+    return run(out.values ? round_kernel<true, false, Make> : round_kernel<false, false, Make>,
+               std::min(row_tiles, most_blocks_down), nullptr);
+  }
   const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
   require(fitting >= 1, "quantize: the workspace is smaller than one row");
-  const std::int64_t parts = std::min({sums_of(stream, row_tiles, column_tiles), fitting, std::int64_t{65535}});
+  const std::int64_t parts = std::min({sums_of(stream, row_tiles, column_tiles), fitting, most_blocks_down});
   auto* const partial = device_pointer<float>(context.workspace());
   run(out.values ? round_kernel<true, true, Make> : round_kernel<false, true, Make>, parts, partial);
   finish_column_sums(stream, partial, parts, sums.out, {}, sums.accumulate);
@@ -382,7 +389,7 @@ void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out
 void transpose(StreamRef stream, OpContext&, View values, View transposed) {
   require(aligned_16({values.data, transposed.data}), "transpose: tensors are aligned to 16 bytes");
   const std::int64_t rows = values.shape[0], columns = values.shape[1];
-  const dim3 grid(grid_size(ceil_div(columns, tile_columns)), grid_size(ceil_div(rows, tile_rows)));
+  const dim3 grid(grid_size(ceil_div(columns, tile_columns)), grid_size(std::min(ceil_div(rows, tile_rows), most_blocks_down)));
   launch(stream, {grid, threads}, transpose_kernel, device_pointer<const std::uint8_t>(values), rows, columns,
          device_pointer<std::uint8_t>(transposed));
 }
