@@ -138,8 +138,7 @@ std::vector<Json> Meeting::hear_passed_on(const std::string& topic, std::size_t 
       refuse(topic, members_.front(), "it does not pass on a word of each rank");
     return words.get<std::vector<Json>>();
   }
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return hear_each(topic, most_bytes, std::max(left, std::chrono::milliseconds(0)));
+  return hear_each(topic, most_bytes, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
 }
 
 // Whoever was waited for before, a rank that is busy says so within this time.

@@ -210,6 +210,18 @@ TEST_F(EvalCommand, WritesTheSameLogitsInEveryLayout) {
   }
 }
 
+// Nothing is beside the one pass of an evaluation, whatever a run was braided by.
+TEST_F(EvalCommand, TakesARunWhoseHalvesWereBraided) {
+  ASSERT_EQ(plait("train @/job.yaml --set run.name=braided parallel.data=1 parallel.tensor=2 parallel.pipeline=2 "
+                  "train.micro_batch=2 comm.braid=halves")
+                .status,
+            0);
+  for (const char* layout : {"tensor=2", "pipeline=2 tensor=2"}) {
+    const Outcome done = plait("eval @/runs/braided --set train.micro_batch=1 --layout '" + std::string(layout) + "'");
+    EXPECT_EQ(done.status, 0) << layout << ": " << done.errors;
+  }
+}
+
 TEST_F(EvalCommand, SaysWhatWillNotDo) {
   tokens_file({1, 2, 3, 256}, 2);
   const std::string request = "eval @/runs/r --tokens @/tokens.safetensors --logits @/logits";

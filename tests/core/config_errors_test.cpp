@@ -104,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"train.steps=0"}, "train.steps", "0", "must be 1 to 10^12", ""},
         Case{{"train.optimizer.lr=0"}, "train.optimizer.lr", "0", "must be 1e-30 to 1e30", ""},
         Case{{"train.optimizer.beta1=1"}, "train.optimizer.beta1", "1", "at least 0 and less than 1", ""},
+        Case{{"train.optimizer.beta2=0.99999999"}, "train.optimizer.beta2", "0.99999999", "less than 1, also in 32 bits", ""},
         Case{{"train.optimizer.min_lr_fraction=1.1"}, "train.optimizer.min_lr_fraction", "1.1", "between 0 and 1", ""},
         Case{{"train.optimizer.schedule=cosin"},
              "train.optimizer.schedule",

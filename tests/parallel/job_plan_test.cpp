@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "core/schedule_files.h"
 #include "parallel/plan_json.h"
 
@@ -147,6 +148,30 @@ TEST(JobPlan, AnOddMicroBatchIsNotCutInHalves) {
     EXPECT_THAT(error.problems().front().rule,
                 testing::HasSubstr("train.micro_batch=3: take an even one, or comm.braid=passes"));
   }
+}
+
+// Before a GPU is asked for anything.
+TEST(JobPlan, RefusesWhatTheKernelsOfGpusDoNotTake) {
+  const auto refusal = [](const Config& c) {
+    const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.tensor));
+    static_cast<void>(outline_job(c, 150, layout, DeviceKind::host));
+    return error_of<ConfigError>([&] { outline_job(c, 150, layout, DeviceKind::cuda); });
+  };
+  Config wide = config(1, 1, 1, ScheduleKind::one_f_one_b, 0);
+  wide.precision.compute = "fp32", wide.model.heads = 1, wide.model.head_dim = 512;
+  EXPECT_THAT(refusal(wide), testing::HasSubstr("model.head_dim=512: must be at most 256 on GPUs"));
+  Config many = config(1, 1, 1, ScheduleKind::one_f_one_b, 0);
+  many.precision.compute = "fp32", many.train.global_batch = many.train.micro_batch = 65536;
+  EXPECT_THAT(refusal(many), testing::HasSubstr("train.micro_batch=65536: must be at most 65535 on GPUs"));
+
+  // Whole micro-batches have a multiple of 16 tokens, and halves have not.
+  Config halves = config(1, 2, 1, ScheduleKind::one_f_one_b, 0);
+  halves.model.hidden = halves.model.ffn = 64, halves.data.sequence_length = 24;
+  halves.train.micro_batch = halves.train.global_batch = 2;
+  halves.precision.compute = "bf16", halves.precision.matmul = MatmulType::fp8;
+  EXPECT_EQ(refusal(halves), nothing_thrown);
+  halves.comm.braid = Braid::halves;
+  EXPECT_THAT(refusal(halves), testing::HasSubstr("needs multiples of 16: a rank's tokens of a pass"));
 }
 
 }  // namespace
