@@ -44,12 +44,6 @@ void AbsentCommunicator::all_gather(StreamRef stream, View part, View data) {
   for (int index = 0; index < size_; ++index) copy(stream, slice(data, part.bytes(), index), part.data, part.bytes());
 }
 
-void AbsentCommunicator::all_gather_into_free(StreamRef stream, View part, View data) {
-  if (filled_.insert(data.data).second) return all_gather(stream, part, data);
-  check_slices(data, part, size_);
-  copy(stream, slice(data, part.bytes(), rank_), part.data, part.bytes());
-}
-
 void AbsentCommunicator::broadcast(StreamRef, View, int root) { check_root(root, size_); }
 
 void AbsentCommunicator::all_to_all(StreamRef stream, View send, View receive) {

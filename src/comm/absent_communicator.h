@@ -1,16 +1,12 @@
 // A group of which only one rank exists, to measure what that rank computes without the devices of the others.
 #pragma once
 
-#include <memory>
-#include <set>
-
 #include "comm/communicator.h"
 
 namespace plait::comm {
 
 // Its collectives exchange nothing: this rank's data stand in for everyone's. A gather repeats its part, a reduction keeps it,
-// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers. What peers would put
-// where it belongs by themselves is there after the first time.
+// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);
@@ -22,7 +18,6 @@ class AbsentCommunicator final : public Communicator {
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
   std::vector<View> reduce_scatter_addends(StreamRef stream, View data, View part) override;
   void all_gather(StreamRef stream, View part, View data) override;
-  void all_gather_into_free(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError: there is no peer
@@ -32,7 +27,6 @@ class AbsentCommunicator final : public Communicator {
 
  private:
   const int rank_, size_;
-  std::set<const void*> filled_;
 };
 
 }  // namespace plait::comm

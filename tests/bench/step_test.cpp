@@ -43,6 +43,18 @@ TEST(BenchmarkAlone, EveryRankOfALayoutRunsWithoutItsPeers) {
   }
 }
 
+// What stands in for others' rows is of ordinary size: a gather into memory that other tensors had before leaves nothing of
+// them.
+TEST(BenchmarkAlone, Fp8ProductsOfATensorGroupAreFinite) {
+  for (const auto& [pipeline, tensor] : {std::pair{1, 4}, {1, 2}, {2, 2}}) {
+    for (const int rank : {0, pipeline * tensor - 1}) {
+      StepBenchmarkRequest request = request_of(pipeline, 1, tensor, rank);
+      request.config.precision.matmul = MatmulType::fp8;
+      EXPECT_GT(alone_result(request).at("step_ms").at("median"), 0);  // a step that is not finite is refused
+    }
+  }
+}
+
 TEST(BenchmarkStep, Rank0TellsHowFarItIs) {
   for (const int alone : {-1, 1}) {
     StepBenchmarkRequest request = request_of(1, 2, 1, alone);
