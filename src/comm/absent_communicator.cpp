@@ -1,6 +1,7 @@
 #include "comm/absent_communicator.h"
 
 #include "comm/contract.h"
+#include "comm/p2p/mover.h"
 #include "core/error.h"
 
 namespace plait::comm {
@@ -41,7 +42,15 @@ std::vector<View> AbsentCommunicator::reduce_scatter_addends(StreamRef, View dat
 
 void AbsentCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size_);
-  for (int index = 0; index < size_; ++index) copy(stream, slice(data, part.bytes(), index), part.data, part.bytes());
+  if (part.bytes() == 0) return;
+  std::vector<p2p::Copy> copies;
+  const auto copy_them = [&] { p2p::copy_all(stream, copies), copies.clear(); };
+  for (int index = 0; index < size_; ++index) {
+    std::byte* const to = slice(data, part.bytes(), index);
+    if (to != part.data) copies.push_back({to, part.data, part.bytes()});
+    if (copies.size() == p2p::most_copies) copy_them();
+  }
+  copy_them();
 }
 
 void AbsentCommunicator::broadcast(StreamRef, View, int root) { check_root(root, size_); }

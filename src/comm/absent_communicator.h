@@ -6,7 +6,8 @@
 namespace plait::comm {
 
 // Its collectives exchange nothing: this rank's data stand in for everyone's. A gather repeats its part, a reduction keeps it,
-// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers.
+// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers. A gather takes one
+// kernel, as a push to all peers does.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);

@@ -5,12 +5,13 @@
 
 #include <cmath>
 
+#include "comm/p2p/mover.h"
 #include "core/error.h"
 
 namespace plait::comm {
 namespace {
 
-using testing::ElementsAre;
+using testing::Each, testing::ElementsAre;
 
 struct Fixture : testing::Test {
   View view(std::vector<float>& values) { return {values.data(), DType::f32, {static_cast<std::int64_t>(values.size())}}; }
@@ -42,6 +43,16 @@ TEST_F(AbsentGroup, FreeMemoryIsFilledEveryTime) {
     stream.ref().synchronize();
     EXPECT_THAT(all, ElementsAre(1, 2, 1, 2, 1, 2));
   }
+}
+
+// Of more ranks than one kernel copies for, in place.
+TEST_F(AbsentGroup, ALargeGroupIsFilledToItsEnd) {
+  AbsentCommunicator large{2, 3 * p2p::most_copies + 1};
+  std::vector<float> all(static_cast<std::size_t>(large.size()));
+  all[2] = 5;
+  large.all_gather(stream, View(all.data() + 2, DType::f32, {1}), view(all));
+  stream.ref().synchronize();
+  EXPECT_THAT(all, Each(5));
 }
 
 TEST_F(AbsentGroup, ContractsHoldAndNobodyIsThereToTalkTo) {
