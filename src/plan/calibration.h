@@ -59,8 +59,9 @@ struct CommunicatorMeasurement {
   double bytes = 0;
 };
 
-// Of the file. 1 had whole blocks, 2 did not say what was beside the head, 3 had medians of blocks.
-inline constexpr std::int64_t calibration_version = 4;
+// Of the file. 1 had whole blocks, 2 did not say what was beside the head, 3 had medians of blocks, 4 gathered no rows of
+// peers.
+inline constexpr std::int64_t calibration_version = 5;
 
 struct Calibration {
   std::string device;  // as the device calls itself

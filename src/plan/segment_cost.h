@@ -28,8 +28,8 @@ std::vector<TensorCollective> collectives_of(const model::SegmentSizes& sizes, p
 struct PassCost {
   double seconds = 0;                         // without collectives
   std::vector<TensorCollective> collectives;  // of an exchange
-  // An exchange was timed beside compute and with copies for the parts of peers: what it takes of the device is in the seconds
-  // of both. By itself its norm takes this long, nominally.
+  // An exchange was timed beside compute, and with a kernel that copies where peers push: what it takes of the device is in the
+  // seconds of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;
   double alone_seconds = 0;
 };

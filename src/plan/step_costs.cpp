@@ -193,7 +193,8 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double moving = 0;  // as far as that was measured
   const bool measured = item.pass.beside_compute;
   double kernels = item.kernels;
-  double starts = 0, pushed_kernels = 0, beside_seconds = 0;
+  double starts = 0, pushed_kernels = 0;  // where nothing computes
+  double starts_beside = 0;               // beside compute, as far as the measured seconds do not have them
   const int ranks = layout_.size(Axis::tensor);
   for (const auto& [kind, bytes] : item.pass.collectives) {
     if (ranks == 1) break;
@@ -201,13 +202,15 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     const double latency = group_way->latency_us;
     const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
                                : communication_.collective(kind, ranks, bytes, latency);
-    if (by_links_ && !(kind == Collective::all_gather && item.gathers_into_free)) {
+    const bool is_push_alone = by_links_ && kind == Collective::all_gather && item.gathers_into_free;
+    if (by_links_ && !is_push_alone) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
       pushed_kernels += pushed.seconds;
       if (!measured) kernels += pushed.device;
     }
     starts += one.seconds;
-    beside_seconds += one.seconds * one.slowed_by_compute;
+    // What was measured has a kernel in its place, which waited for SMs too (comm/absent_communicator.h).
+    if (!(measured && is_push_alone)) starts_beside += one.seconds * (1 + one.slowed_by_compute);
     work.bytes += one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += one.bytes / (one.most_gb_per_s * 1e9);
@@ -217,9 +220,9 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     // was measured, from the wait on, only the first is missing.
     const double kernel = machine_.profile.kernel_seconds;
     const double alone = (measured ? item.pass.alone_seconds : item.work.seconds) + pushed_kernels + starts + 3 * kernel;
-    const double beside = (measured ? item.work.seconds + starts + kernel : alone) + beside_seconds;
-    work.seconds = std::min(alone, beside);
-    work.slowed_by_compute = beside / work.seconds - 1;
+    const double beside = measured ? item.work.seconds + starts_beside + kernel : alone - starts + starts_beside;
+    work.seconds = alone;
+    work.slowed_by_compute = std::max(beside / alone - 1, 0.0);
   }
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   if (kernels > 0 && work.bytes > 0 && group_way && group_way->gb_per_s > 0) {

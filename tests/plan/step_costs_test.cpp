@@ -87,6 +87,43 @@ TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
   EXPECT_GT(slowdown(1), 0.02);
 }
 
+// A copy stood for what a gather into free memory pushes, so that its start is in what was measured beside compute. Nothing
+// takes less time beside compute than by itself.
+TEST(StepCosts, WhatWasMeasuredOfAnExchangeIsNotCountedAgain) {
+  Config c = config("data: 1, tensor: 2, pipeline: 1");
+  c.comm.exchanges = CollectiveWay::links;
+  int into_free = 0;
+  for (const double measured_seconds : {1e-2, 1e-9}) {
+    Calibration calibration;
+    for (const auto kind : {model::SegmentKind::attention, model::SegmentKind::mlp, model::SegmentKind::head}) {
+      calibration.segments.push_back(
+          {kind, 2, 1, model::Recompute::none, true, 1e-3, 1e-3, 1e-3, measured_seconds, measured_seconds, 1e-4});
+    }
+    const CostsOfConfig costs(c, calibration);
+    const auto& instructions = costs.stages[0].train.instructions;
+    for (std::size_t n = 0; n < instructions.size(); ++n) {
+      const parallel::Exchange& exchange = instructions[n].exchange;
+      if (instructions[n].kind != parallel::InstructionKind::exchange_forward || !exchange.norm || !exchange.communicates())
+        continue;
+      const auto work = [&](double latency_us) {
+        const topology::Way way = way_of(latency_us);
+        return costs.costs.work(0, static_cast<int>(n), &way, nullptr);
+      };
+      const auto beside = [](const Work& w) { return w.seconds * (1 + w.slowed_by_compute); };
+      const double starts = (exchange.sum ? 1 : 0) + (exchange.gather ? 1 : 0);
+      EXPECT_NEAR(work(10).seconds - work(0).seconds, starts * 10e-6, 1e-12);
+      if (measured_seconds < 1e-6) {
+        EXPECT_EQ(work(0).slowed_by_compute, 0);
+        continue;
+      }
+      into_free += exchange.gathers_into_free();
+      EXPECT_NEAR(beside(work(10)) - beside(work(0)), (starts - (exchange.gathers_into_free() ? 1 : 0)) * 10e-6, 1e-12);
+      EXPECT_GT(beside(work(0)), measured_seconds);
+    }
+  }
+  EXPECT_GT(into_free, 0);
+}
+
 // A head's products slow down what runs beside them.
 TEST(StepCosts, BlocksCostWhatWasMeasuredOnARankThatHoldsTheHeadOrOnOneThatDoesNot) {
   Calibration calibration;
