@@ -308,9 +308,7 @@ struct CommConfig {
     k.key(
         "p2p_pairs", &CommConfig::p2p_pairs, k.pairs(),
         "What goes by links (`comm.p2p`) between single pairs of GPUs (CPUs: ranks) goes by these: `[0-2=host, 0-3=host]`. To "
-        "see what slower links do to a layout. The planner takes `host` pairs for that slow, for the library's collectives "
-        "too, "
-        "which do not go by these.");
+        "see what slower links do to a layout. The planner takes `host` pairs for that slow.");
     k.choice(
         "mover", &CommConfig::mover,
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "

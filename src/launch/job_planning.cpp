@@ -1,6 +1,7 @@
 #include "launch/job_planning.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include "parallel/rank_plan.h"
 #include "plan/pass_planning.h"
 #include "topology/assumed_topology.h"
+#include "topology/gpu_models.h"
 #include "topology/import.h"
 
 namespace plait::launch {
@@ -35,8 +37,6 @@ namespace {
 constexpr const char* settled_variable = "PLAIT_SETTLED_JOB";  // a descriptor
 constexpr std::uint64_t most_job_bytes = std::uint64_t{1} << 30;
 
-// Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
-constexpr double host_gb_per_s = 36, host_latency_us = 15;
 constexpr int gpus_of_host = 8;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
@@ -84,10 +84,11 @@ class Planning {
     if (from_file_) {
       topology::Imported imported = topology::import_topology(topology_);
       file = {std::move(imported.graph), topology_};
+      file.words += take_device_of(file.graph);
     }
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
-    place.graph = slowed(std::move(place.graph));
+    place.graph = without_links(std::move(place.graph));
     JobSite site{.machine = machine(vocab, ranks),
                  .fabric = std::make_shared<topology::Fabric>(std::move(place.graph)),
                  .kind = kind_,
@@ -134,33 +135,33 @@ class Planning {
 
   Place live() const { return {live_graph(devices_.count), "this machine"}; }
 
-  // Pairs that comm.p2p_pairs or comm.peer_access keep off their links are as fast as the way through host memory is. None
-  // relays where comm.p2p wants something else, or nothing reaches a peer.
-  topology::Graph slowed(topology::Graph graph) const {
-    if ((config_.comm.p2p && *config_.comm.p2p != Transport::relay) || config_.comm.peer_access == PeerAccessUse::off)
-      graph.no_access.clear();
+  // Which pairs comm.p2p, comm.p2p_pairs and comm.peer_access send through host memory: what goes by the job's own links, and
+  // with the last, which the library is told, its collectives too.
+  topology::Graph without_links(topology::Graph graph) const {
+    const CommConfig& comm = config_.comm;
+    const bool all_of_it = comm.peer_access == PeerAccessUse::off;
+    const bool links_reduce = comm.exchanges == CollectiveWay::links || comm.reductions == CollectiveWay::links;
     const std::vector<int> gpus = topology::gpus_of(graph);
-    std::set<std::pair<int, int>> slow;  // nodes, the lower first
+    std::set<std::pair<int, int>> pairs;  // nodes, the lower first
     const auto host_of = [&](int gpu) { return graph.nodes[static_cast<std::size_t>(gpu)].host; };
-    for (std::size_t b = 0; config_.comm.peer_access == PeerAccessUse::off && b < gpus.size(); ++b) {
+    for (std::size_t b = 0; (all_of_it || comm.p2p == Transport::host) && b < gpus.size(); ++b) {
       for (std::size_t a = b; a > 0 && host_of(gpus[a - 1]) == host_of(gpus[b]); --a)
-        slow.insert(std::minmax(gpus[a - 1], gpus[b]));
+        pairs.insert(std::minmax(gpus[a - 1], gpus[b]));
     }
-    for (const std::string& text : config_.comm.p2p_pairs) {
+    // None relays where something else is asked for.
+    if (comm.p2p && comm.p2p != Transport::relay) {
+      for (const auto& [from, to] : graph.no_access) pairs.insert(std::minmax(from, to));
+    }
+    for (const std::string& text : comm.p2p_pairs) {
       const PairTransport pair = pair_transport(text).value();
       if (pair.b >= static_cast<int>(gpus.size())) {
         throw ConfigError({{"comm.p2p_pairs", text,
                             "names a GPU that does not exist; the topology has " + std::to_string(gpus.size()), "", 0}});
       }
-      if (pair.transport != Transport::host) continue;
       const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
-      slow.insert(std::minmax(a, b));
+      if (pair.transport == Transport::host && host_of(a) == host_of(b)) pairs.insert(std::minmax(a, b));
     }
-    std::erase_if(graph.pairs, [&](const topology::PairMeasurement& m) { return slow.contains(std::minmax(m.from, m.to)); });
-    for (const auto& [a, b] : slow) {
-      graph.pairs.push_back({.from = a, .to = b, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
-      graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
-    }
+    for (const auto& [a, b] : pairs) graph.host_pairs.push_back({.a = a, .b = b, .collectives = all_of_it || links_reduce});
     return graph;
   }
 
@@ -174,9 +175,42 @@ class Planning {
     return binding_text(devices, config_.launch.bind);
   }
 
+  // A file that names the compute capability of its GPUs says which they are, or which they may be: then words for that.
+  std::string take_device_of(const topology::Graph& graph) {
+    if (!wish_.device.empty() || kind_ == DeviceKind::host || (wish_.runs_here && devices_.kind == DeviceKind::cuda)) return "";
+    std::set<std::string> named;
+    for (const int gpu : topology::gpus_of(graph)) named.insert(graph.nodes[static_cast<std::size_t>(gpu)].model);
+    named.erase("");
+    if (named.size() > 1) {
+      throw ConfigError(
+          {{"--topology", topology_,
+            fmt::format("has GPUs of several kinds ({}): --device says which the plan is for", fmt::join(named, ", ")), "",
+            0}});
+    }
+    std::vector<std::string> models;
+    for (const topology::GpuModel& model : topology::gpu_models()) {
+      if (named.contains(std::string(model.capability))) models.emplace_back(model.name);
+    }
+    if (models.empty()) return "";
+    const std::string here = devices_.kind == DeviceKind::cuda ? nominal_name(device_name({DeviceKind::cuda, 0})) : "";
+    if (std::find(models.begin(), models.end(), here) != models.end()) return "";
+    file_device_ = std::find(models.begin(), models.end(), assumed_gpu) != models.end() ? assumed_gpu : models.front();
+    return models.size() > 1 ? fmt::format(" ({} taken for {})", *named.begin(), file_device_) : "";
+  }
+
+  // "" for a device that no table knows.
+  static std::string nominal_name(const std::string& device) {
+    try {
+      return topology::nominal_profile(device).name;
+    } catch (const ConfigError&) {
+      return "";
+    }
+  }
+
   std::string device() const {
     if (!wish_.device.empty()) return wish_.device;
     if (kind_ == DeviceKind::host) return "cpu";
+    if (!file_device_.empty()) return file_device_;
     if (devices_.kind == DeviceKind::cuda) return device_name({DeviceKind::cuda, 0});
     return given_ && given_->device != calibration_device(DeviceKind::host) ? given_->device : assumed_gpu;
   }
@@ -213,7 +247,7 @@ class Planning {
 
   plan::Machine machine(std::int64_t vocab, int ranks) const {
     plan::Machine machine{.profile = profile(), .calibration = {}};
-    const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
+    const bool at_hand = wish_.device.empty() && file_device_.empty() && kind_ == devices_.kind;
     if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
       machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
     }
@@ -273,7 +307,7 @@ class Planning {
   const PlanningWish& wish_;
   DeviceChoice devices_;
   std::optional<plan::Calibration> given_;  // by the user
-  std::string topology_;
+  std::string topology_, file_device_;      // of the file's GPUs, unless they are as those at hand
   bool from_file_ = false, live_ = false;
   DeviceKind kind_ = DeviceKind::cuda;
 };

@@ -84,7 +84,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
     for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
       if (stream.role != parallel::StreamRole::send) continue;
       const int peer = programs.layout.moved(rank, Axis::pipeline, stream.peer);
-      const topology::Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+      const topology::Way& way = fabric.message_way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
       ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
     }
     alike.push_back(numbers.try_emplace(std::move(ways), static_cast<int>(numbers.size())).first->second);
@@ -125,7 +125,7 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
     const topology::Way* way = nullptr;
     if (parallel::is_send(i.kind)) {
       const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
-      way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+      way = &fabric.message_way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
     const auto group_way = group_ways.find(i.group);
     return costs.work(layout.coordinate(rank, Axis::pipeline), index,

@@ -38,7 +38,7 @@ double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, co
   const double bytes = static_cast<double>(sizes.own_residual_bytes());
   double seconds = 0;
   for (int p = 0; p + 1 < layout.size(Axis::pipeline); ++p) {
-    const topology::Way& way = fabric.way(layout.moved(0, Axis::pipeline, p), layout.moved(0, Axis::pipeline, p + 1));
+    const topology::Way& way = fabric.message_way(layout.moved(0, Axis::pipeline, p), layout.moved(0, Axis::pipeline, p + 1));
     if (way.gb_per_s > 0) seconds += communication.message(bytes, way).seconds + bytes / (way.gb_per_s * 1e9);
   }
   return seconds / std::max(1, layout.size(Axis::pipeline) - 1);

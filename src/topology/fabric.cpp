@@ -9,8 +9,6 @@
 
 namespace plait::topology {
 
-namespace {}  // namespace
-
 Fabric::Fabric(Graph graph) : routes_(std::move(graph)) {
   channels_.reserve(2 * routes_.graph().edges.size());
   for (const Edge& edge : routes_.graph().edges) channels_.insert(channels_.end(), 2, Channel{edge.gb_per_s});
@@ -71,6 +69,13 @@ void Fabric::sort_into_hosts() {
       write(shape[at(one)], place[at(to)]);
     }
   }
+  for (const auto& [a, b, collectives] : graph.host_pairs) {
+    if (const int one = host[at(a)]; one >= 0) {
+      write(shape[at(one)], collectives ? std::int8_t{-2} : std::int8_t{-3});
+      write(shape[at(one)], place[at(a)]);
+      write(shape[at(one)], place[at(b)]);
+    }
+  }
   std::map<std::string_view, int> known;
   for (const std::string& text : shape) shapes_.push_back(known.insert({text, static_cast<int>(known.size())}).first->second);
   shape_count_ = static_cast<int>(known.size());
@@ -82,9 +87,19 @@ std::size_t Fabric::PatternHash::operator()(const PatternKey& key) const {
   return static_cast<std::size_t>(hash ^ (hash >> 32));
 }
 
-Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu) const {
+bool Fabric::is_by_host(int from_gpu, int to_gpu, bool of_message) const {
+  const auto nodes = std::minmax(routes_.gpus()[at(from_gpu)], routes_.gpus()[at(to_gpu)]);
+  const std::vector<HostPair>& pairs = graph().host_pairs;
+  const auto pair = std::lower_bound(pairs.begin(), pairs.end(), nodes, [](const HostPair& p, const auto& n) {
+    return std::pair(p.a, p.b) < std::pair<int, int>(n);
+  });
+  return pair != pairs.end() && pair->a == nodes.first && pair->b == nodes.second && (of_message || pair->collectives);
+}
+
+Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu, bool by_host) const {
   const int a = routes_.gpus()[at(from_gpu)], b = routes_.gpus()[at(to_gpu)];
-  const Path path = routes_.path(a, b);
+  Path path = by_host ? routes_.host_path(a, b) : Path{};
+  if (path.hops.empty()) path = routes_.path(a, b);
   Pattern pattern;
   pattern.summary = routes_.summary_of(a, path);
   const Graph& graph = routes_.graph();
@@ -110,18 +125,20 @@ std::string Fabric::channel_name(int channel) const {
   return from.name + " to " + to.name + ", " + std::string(name_of(edge.kind));
 }
 
-const Way& Fabric::way(int from, int to) {
+const Way& Fabric::way(int from, int to, bool of_message) {
   require(from >= 0 && from < gpus() && to >= 0 && to < gpus(), "Fabric::way: no such GPU");
   const std::uint64_t key = (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to);
-  const auto found = ways_.find(key);
-  if (found != ways_.end()) return found->second;
+  std::unordered_map<std::uint64_t, Way>& ways = of_message ? message_ways_ : ways_;
+  const auto found = ways.find(key);
+  if (found != ways.end()) return found->second;
   Way way;
   if (from != to) {
     const int first = host_of(from), last = host_of(to);
-    const PatternKey kind = {shape_of(first), shape_of(last), first == last ? 1 : 0, place_in_host_[at(from)],
-                             place_in_host_[at(to)]};
+    const bool by_host = is_by_host(from, to, of_message);
+    const PatternKey kind = {shape_of(first),          shape_of(last),         first == last ? 1 : 0,
+                             place_in_host_[at(from)], place_in_host_[at(to)], by_host ? 1 : 0};
     auto pattern = patterns_.find(kind);
-    if (pattern == patterns_.end()) pattern = patterns_.emplace(kind, find_pattern(from, to)).first;
+    if (pattern == patterns_.end()) pattern = patterns_.emplace(kind, find_pattern(from, to, by_host)).first;
     way.channels.reserve(pattern->second.edges.size());
     for (const GraphEdge& part : pattern->second.edges) {
       const int edge = part.of == 2 ? part.edge : edges_of_host_[at(part.of == 0 ? first : last)][at(part.edge)];
@@ -132,13 +149,14 @@ const Way& Fabric::way(int from, int to) {
       way.entry_channel = way.channels[at(pattern->second.entry)];
     }
     const PairSummary& summary = pattern->second.summary;
-    const PairMeasurement* pair = routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);
+    // What was measured between them was not through host memory.
+    const PairMeasurement* pair = by_host ? nullptr : routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);
     way.gb_per_s = pair ? pair->gb_per_s : summary.gb_per_s;
     way.latency_us = pair ? pair->latency_us : summary.latency_us;
     way.link = summary.link;
     way.bandwidth_from = pair ? Origin::measured : summary.bandwidth_from;
   }
-  return ways_.emplace(key, std::move(way)).first->second;
+  return ways.emplace(key, std::move(way)).first->second;
 }
 
 }  // namespace plait::topology

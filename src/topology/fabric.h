@@ -42,7 +42,9 @@ class Fabric {
 
   // Computed when first asked for and kept, so not for several threads at once. The reference stays valid. Hosts that are alike
   // share their paths: the first query for such a pair costs a search of two hosts, all later ones a copy.
-  const Way& way(int from, int to);
+  const Way& way(int from, int to) { return way(from, to, /*of_message=*/false); }
+  // Of a message from rank to rank: through host memory where the job's messages go by it (Graph::host_pairs).
+  const Way& message_way(int from, int to) { return way(from, to, !graph().host_pairs.empty()); }
 
   // Hosts that have GPUs, in the order of their GPUs, which are consecutive numbers.
   int hosts() const { return static_cast<int>(first_gpu_.size()) - 1; }
@@ -69,13 +71,16 @@ class Fabric {
     int exit = -1, entry = -1;  // which of them leaves the first host, and enters the last; -1: it stays in one
     PairSummary summary;
   };
-  // Shapes of the two hosts, 1 if they are one host, and which of its host's nodes each GPU is.
-  using PatternKey = std::array<int, 5>;
+  // Shapes of the two hosts, 1 if they are one host, which of its host's nodes each GPU is, and 1 if it goes through host
+  // memory.
+  using PatternKey = std::array<int, 6>;
   struct PatternHash {
     std::size_t operator()(const PatternKey& key) const;
   };
   void sort_into_hosts();
-  Pattern find_pattern(int from_gpu, int to_gpu) const;
+  const Way& way(int from, int to, bool of_message);
+  bool is_by_host(int from_gpu, int to_gpu, bool of_message) const;
+  Pattern find_pattern(int from_gpu, int to_gpu, bool by_host) const;
 
   Routes routes_;
   std::vector<Channel> channels_;  // 2 × edge, and that + 1 for the edge reversed
@@ -88,7 +93,7 @@ class Fabric {
   std::vector<std::vector<int>> edges_of_host_;     // indices of edges, ascending
   std::vector<std::pair<int, int>> place_of_edge_;  // by edge: host (-1: none that has GPUs) and which of its edges
   std::unordered_map<PatternKey, Pattern, PatternHash> patterns_;
-  std::unordered_map<std::uint64_t, Way> ways_;
+  std::unordered_map<std::uint64_t, Way> ways_, message_ways_;
 };
 
 }  // namespace plait::topology

@@ -68,6 +68,13 @@ struct PairMeasurement {
   friend bool operator==(const PairMeasurement&, const PairMeasurement&) = default;
 };
 
+// Two GPUs of one host that use its memory between them whatever joins them (comm.p2p, comm.peer_access): the lower node first.
+struct HostPair {
+  int a = 0, b = 0;
+  bool collectives = false;  // too; else messages only
+  friend bool operator==(const HostPair&, const HostPair&) = default;
+};
+
 struct Graph {
   std::vector<Node> nodes;
   std::vector<Edge> edges;
@@ -75,6 +82,7 @@ struct Graph {
   // Nodes of two GPUs of one host, of which the first has no peer access to the second: what passes between them needs a third
   // GPU or the host's memory (routes.h). Sorted. Others have access, or nobody knows.
   std::vector<std::pair<int, int>> no_access;
+  std::vector<HostPair> host_pairs;  // sorted by their nodes; a job's, of no file
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 

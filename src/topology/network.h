@@ -11,8 +11,9 @@ namespace plait::topology {
 struct Network {
   // A channel is at least as wide as the ways across it: what was measured goes before what is nominal.
   std::vector<Channel> channels;
-  std::vector<int> host_of;                         // by GPU
-  std::function<const Way&(int from, int to)> way;  // by GPUs; good until it is asked again
+  std::vector<int> host_of;                                 // by GPU
+  std::function<const Way&(int from, int to)> way;          // by GPUs; good until it is asked again
+  std::function<const Way&(int from, int to)> message_way;  // of messages, where theirs is another one; else as `way`
 
   int gpus() const { return static_cast<int>(host_of.size()); }
 };

@@ -24,6 +24,10 @@ Graph part_of(const Graph& graph, const std::function<bool(const Node&)>& keep) 
   for (const auto& [from, to] : graph.no_access) {
     if (moved(from) >= 0 && moved(to) >= 0) part.no_access.push_back({moved(from), moved(to)});  // their order stays
   }
+  for (HostPair pair : graph.host_pairs) {
+    pair.a = moved(pair.a), pair.b = moved(pair.b);
+    if (pair.a >= 0 && pair.b >= 0) part.host_pairs.push_back(pair);
+  }
   return part;
 }
 

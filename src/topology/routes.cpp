@@ -13,8 +13,6 @@
 #include "core/index.h"
 
 namespace plait::topology {
-namespace {}  // namespace
-
 Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), steps_(graph_.nodes.size()) {
   const std::vector<std::string> problems = problems_of(graph_);
   require(problems.empty(), "a topology that cannot be: " + (problems.empty() ? "" : problems.front()));
@@ -97,6 +95,12 @@ bool Routes::may_cross(const Neighbour& step, int from, int source, Reach reach)
   if (reach == Reach::nvlink) {
     const NodeKind there = graph_.nodes[at(step.to)].kind;
     return (kind == LinkKind::nvlink || kind == LinkKind::xgmi) && (there == NodeKind::gpu || there == NodeKind::nvswitch);
+  }
+  if (reach == Reach::host_memory) {
+    const auto is_between_gpus = [&](int node) {
+      return graph_.nodes[at(node)].kind == NodeKind::gpu || graph_.nodes[at(node)].kind == NodeKind::nvswitch;
+    };
+    return kind != LinkKind::network && !(is_between_gpus(from) && is_between_gpus(step.to));
   }
   if (kind != LinkKind::network) return true;
   // Out of a host only where the data started; so no third host is on the way.
@@ -197,23 +201,54 @@ Path Routes::direct_path(int from, int to) const {
   if (from == to) return {};
   const Region region = around(from, to);
   for (const Reach reach : {Reach::nvlink, Reach::host, Reach::network}) {
-    const double width = widths_from(from, reach, region)[at(place_in(region, to))];
-    if (width > 0) return walk_back(from, to, shortest_from(from, reach, width, region), region);
+    if (Path path = widest_path(from, to, reach, region); !path.hops.empty()) return path;
   }
   return {};
+}
+
+Path Routes::widest_path(int from, int to, Reach reach, const Region& region) const {
+  const double width = widths_from(from, reach, region)[at(place_in(region, to))];
+  return width > 0 ? walk_back(from, to, shortest_from(from, reach, width, region), region) : Path{};
+}
+
+Path Routes::host_path(int from, int to) const {
+  const Node& gpu = graph_.nodes[at(from)];
+  require(from != to && graph_.nodes[at(to)].host == gpu.host, "host memory is between two GPUs of one host");
+  const Region region = around(from, to);
+  const std::vector<double> widths = widths_from(from, Reach::host_memory, region);
+  int memory = -1;
+  std::tuple<bool, double> best;  // the GPU's own NUMA node, then the widest way
+  for (std::size_t node = 0; node < graph_.nodes.size(); ++node) {
+    const Node& numa = graph_.nodes[node];
+    if (numa.kind != NodeKind::numa || numa.host != gpu.host) continue;
+    const double width = widths[at(place_in(region, static_cast<int>(node)))];
+    const std::tuple<bool, double> rank(numa.numa >= 0 && numa.numa == gpu.numa, width);
+    if (width > 0 && (memory < 0 || rank > best)) memory = static_cast<int>(node), best = rank;
+  }
+  if (memory < 0) return {};
+  Path path = widest_path(from, memory, Reach::host_memory, region);
+  const Path second = widest_path(memory, to, Reach::host_memory, region);
+  if (second.hops.empty()) return {};
+  path.hops.insert(path.hops.end(), second.hops.begin(), second.hops.end());
+  path.gb_per_s = std::min({path.gb_per_s, second.gb_per_s, host_memory_gb_per_s});
+  path.latency_us = std::max(path.latency_us + second.latency_us, host_memory_latency_us);
+  path.by_host_memory = true;
+  return path;
 }
 
 std::vector<Path> Routes::paths_from(int gpu) const {
   std::vector<Path> paths = direct_paths_from(gpu);
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
-    if (const int by = relay_between(gpu, gpus_[i]); by >= 0) paths[i] = relayed(gpu, by, gpus_[i]);
+    if (gpus_[i] != gpu && !have_access(gpu, gpus_[i])) paths[i] = path(gpu, gpus_[i]);
   }
   return paths;
 }
 
 Path Routes::path(int from, int to) const {
-  const int by = relay_between(from, to);
-  return by >= 0 ? relayed(from, by, to) : direct_path(from, to);
+  if (from == to || have_access(from, to)) return direct_path(from, to);
+  if (const int by = relay_between(from, to); by >= 0) return relayed(from, by, to);
+  Path path = host_path(from, to);
+  return path.hops.empty() ? direct_path(from, to) : path;
 }
 
 bool Routes::have_access(int from, int to) const {
@@ -279,6 +314,7 @@ Path Routes::relayed(int from, int by, int to) const {
 }
 
 std::string Routes::link_name(int from, const Path& path) const {
+  if (path.by_host_memory) return "host";
   int lanes = 0, switches = 0, bridges = 0;
   bool fast = true, nvswitch = false, xgmi = false, c2c = false, numa = false, smp = false;
   int node = from;

@@ -19,10 +19,14 @@ struct Hop {
   friend bool operator==(const Hop&, const Hop&) = default;
 };
 
+// Of what goes through pinned host memory: measured between H200s (docs/p2p.md), whose PCIe is wider.
+inline constexpr double host_memory_gb_per_s = 36, host_memory_latency_us = 15;
+
 struct Path {
   std::vector<Hop> hops;  // empty: there is no way (or the two GPUs are one)
-  double gb_per_s = 0;    // of the narrowest edge, for one flow alone
-  double latency_us = 0;  // of all edges
+  double gb_per_s = 0;    // of the narrowest edge, for one flow alone; through host memory at most host_memory_gb_per_s
+  double latency_us = 0;  // of all edges; through host memory at least host_memory_latency_us
+  bool by_host_memory = false;
 };
 
 struct PairSummary {
@@ -31,8 +35,9 @@ struct PairSummary {
   Origin bandwidth_from = Origin::nominal;
   Origin latency_from = Origin::nominal;
   // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths
-  // as nvidia-smi calls them; "relay": by the memory of a third GPU: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a
-  // NUMA node whose bridges are not told apart), "NODE" several bridges of a NUMA node, "SYS" between NUMA nodes; "none".
+  // as nvidia-smi calls them; "relay": by the memory of a third GPU; "host": by that of the host; "PIX" one switch, "PXB"
+  // several, "PHB" a host bridge (or a NUMA node whose bridges are not told apart), "NODE" several bridges of a NUMA node,
+  // "SYS" between NUMA nodes; "none".
   std::string link = "none";
 };
 
@@ -42,7 +47,8 @@ struct PairSummary {
 // so the answer does not depend on the order of edges. Data does not pass through a third host, and through a third GPU only
 // by a relay: two GPUs of one host without peer access, in either direction, use the memory of one that both have access to in
 // both directions (comm.p2p: relay). It is the one with the widest way to both; of these the one that relays for the fewest
-// other pairs of the host, counted in the order of gpus(); then the one of least latency, then the first.
+// other pairs of the host, counted in the order of gpus(); then the one of least latency, then the first. Where none relays,
+// they use the memory of the host.
 class Routes {
  public:
   // Keeps its own copy. Throws InternalError if the graph has problems.
@@ -60,6 +66,8 @@ class Routes {
   // The same as if every two GPUs had peer access: what connects them.
   std::vector<Path> direct_paths_from(int gpu) const;
   Path direct_path(int from, int to) const;
+  // Between two GPUs of one host by its memory, of the NUMA node of `from` if that is known; no hops where none is reached.
+  Path host_path(int from, int to) const;
   // The node of the GPU that relays between the two; -1: none does.
   int relay_between(int from, int to) const;
 
@@ -71,7 +79,7 @@ class Routes {
   const PairMeasurement* measurement(int from, int to) const;
 
  private:
-  enum class Reach { nvlink, host, network };
+  enum class Reach { nvlink, host_memory, host, network };
   struct Neighbour {
     int edge, to;
     int host;  // of `to`, counted from 1 in ascending order; 0: of no host
@@ -89,6 +97,7 @@ class Routes {
   template <class Visit>
   void for_steps(const Region& region, int node, const Visit& visit) const;
   bool may_cross(const Neighbour& step, int from, int source, Reach reach) const;
+  Path widest_path(int from, int to, Reach reach, const Region& region) const;  // no hops: there is none
   std::vector<double> widths_from(int source, Reach reach, const Region& region) const;
   // For each node of the region the edge that leads to it.
   std::vector<int> shortest_from(int source, Reach reach, double width, const Region& region) const;

@@ -219,6 +219,51 @@ TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
   EXPECT_TRUE(fast(best[0], best[1]) && fast(best[2], best[3])) << best[0] << best[1] << best[2] << best[3];
 }
 
+// A way through host memory is slower than NVLink, and no wider than the links to that memory.
+TEST_F(PlanCommand, MessagesThroughHostMemoryArePlannedAsThat) {
+  const auto plan = [&](const std::string& layout, const std::string& set) {
+    return json(
+        "plan @/job.yaml --gpus 4 --device h200 --json --set model.hidden=2048 --set launch.ranks=4"
+        " --set data.sequence_length=512 --set parallel.tensor=1 --set parallel.virtual_stages=1 " +
+        layout + " " + set);
+  };
+  const auto step = [](const nlohmann::json& plan) { return plan["predicted"]["step_ms"].get<double>(); };
+  const std::string pipeline = "--set parallel.pipeline=4 --set parallel.data=1 --set parallel.schedule=1f1b",
+                    data = "--set parallel.pipeline=1 --set parallel.data=4",
+                    all_pairs = "--set 'comm.p2p_pairs=[0-1=host, 0-2=host, 0-3=host, 1-2=host, 1-3=host, 2-3=host]'";
+  const nlohmann::json links = plan(pipeline, ""), by_host = plan(pipeline, "--set comm.p2p=host");
+  EXPECT_GT(step(by_host), 1.01 * step(links));
+  EXPECT_EQ(step(by_host), step(plan(pipeline, all_pairs)));
+  EXPECT_EQ(step(by_host), step(plan(pipeline, "--set comm.peer_access=off")));
+  EXPECT_LE(by_host["links"]["pipeline"]["gb_per_s"].get<double>(), 36);
+  EXPECT_EQ(step(plan(data, "--set comm.p2p=host")), step(plan(data, "--set comm.reductions=library")))
+      << "collectives of the library keep their links";
+  EXPECT_GT(step(plan(data, "--set comm.peer_access=off")), step(plan(data, "--set comm.reductions=library")));
+}
+
+// NCCL's files name the compute capability of each GPU.
+TEST_F(PlanCommand, AFileThatNamesItsGpusIsPlannedForThem) {
+  const auto file = [&](const std::string& name, const std::string& first, const std::string& second) {
+    const std::string path = folder.path() + "/" + name;
+    std::ofstream(path) << R"({"format": "plait-topology", "version": 1, "nodes": [)"
+                        << R"({"kind": "gpu", "name": "gpu0", "index": 0, "model": ")" << first << R"("},)"
+                        << R"({"kind": "gpu", "name": "gpu1", "index": 1, "model": ")" << second << R"("}],)"
+                        << R"("edges": [{"a": "gpu0", "b": "gpu1", "kind": "nvlink", "lanes": 4, "gb_per_s": 80, )"
+                        << R"("latency_us": 1}]})";
+    return path;
+  };
+  const auto machine = [&](const std::string& path) {
+    return json("plan @/job.yaml --gpus 2 --json --topology " + path)["predicted"]["machine"].get<std::string>();
+  };
+  EXPECT_THAT(machine(file("a.json", "sm80", "sm80")), AllOf(HasSubstr("A100"), Not(HasSubstr("taken for"))));
+  const std::string hopper = file("h.json", "sm90", "sm90");
+  EXPECT_THAT(machine(hopper), HasSubstr("H200"));
+  EXPECT_THAT(plait("plan @/job.yaml --gpus 2 --topology " + hopper).output, HasSubstr("(sm90 taken for H200)"));
+  const std::string mixed = file("m.json", "sm80", "sm90");
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --topology " + mixed), HasSubstr("several kinds (sm80, sm90): --device"));
+  EXPECT_THAT(machine(mixed + " --device h100"), HasSubstr("H100"));
+}
+
 TEST_F(PlanCommand, ATopologyOfGpusIsNotThatOfARunOnCpus) {
   const Outcome run = plait("train @/job.yaml --set placement.topology=" + fixture("dgx1v.txt"));
   ASSERT_EQ(run.status, 0) << run.errors;

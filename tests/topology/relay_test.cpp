@@ -64,7 +64,7 @@ TEST(TopologyRelay, ABridgeHasAccessToBothInBothDirections) {
   EXPECT_EQ(relay(host(two_bridges, {{0, 3}, {0, 2}}), 0, 3), 1);
   const Graph none = host(two_bridges, {{0, 3}, {0, 2}, {1, 3}});
   EXPECT_EQ(relay(none, 0, 3), -1);
-  EXPECT_EQ(link(Routes(none), 0, 3), "PHB 12");
+  EXPECT_EQ(link(Routes(none), 0, 3), "host 12");
   Graph one_way = host(two_bridges, {{0, 3}});
   one_way.no_access.push_back({2, 0});
   std::sort(one_way.no_access.begin(), one_way.no_access.end());
@@ -110,6 +110,55 @@ TEST(TopologyRelay, WithoutNvLinkItGoesByPcie) {
   const Graph graph = host("GPU0 GPU1 GPU2\nGPU0 X PIX SYS\nGPU1 PIX X SYS\nGPU2 SYS SYS X\n", {{0, 1}});
   EXPECT_EQ(relay(graph, 0, 1), 2);
   EXPECT_EQ(link(Routes(graph), 0, 1), "relay 8");
+}
+
+// Not NVLink, by which they cannot reach each other.
+TEST(TopologyRelay, WhereNoneRelaysTheMemoryOfTheHostIsUsed) {
+  const Graph joined = host(two_bridges, {});
+  const Graph apart = host(two_bridges, {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
+  const Routes with(joined), without(apart);
+  EXPECT_EQ(link(with, 0, 1), "NV4 82.4");
+  for (const auto& [a, b] : {std::pair{0, 1}, {0, 2}, {1, 0}, {3, 2}}) {
+    const Path path = without.path(a, b);
+    EXPECT_EQ(path.hops, without.host_path(a, b).hops);
+    EXPECT_EQ(path.hops, without.paths_from(a)[static_cast<std::size_t>(b)].hops);
+    EXPECT_EQ(path.gb_per_s, 8) << "between NUMA nodes";
+    EXPECT_EQ(link(without, a, b), "host 8");
+    EXPECT_GE(path.latency_us, host_memory_latency_us);
+    bool by_memory = false;
+    for (const Hop& hop : path.hops) {
+      const Edge& edge = apart.edges[static_cast<std::size_t>(hop.edge)];
+      EXPECT_NE(edge.kind, LinkKind::nvlink);
+      for (const int node : {edge.a, edge.b})
+        by_memory = by_memory || apart.nodes[static_cast<std::size_t>(node)].kind == NodeKind::numa;
+    }
+    EXPECT_TRUE(by_memory);
+  }
+  // Wide links do not make it faster than memory was measured to be.
+  Graph wide = apart;
+  for (Edge& edge : wide.edges) edge.gb_per_s *= 100;
+  EXPECT_EQ(Routes(wide).path(0, 1).gb_per_s, host_memory_gb_per_s);
+}
+
+TEST(TopologyRelay, AJobsPairsGoThroughHostMemory) {
+  Graph graph = host(two_bridges, {});
+  graph.host_pairs = {{.a = 0, .b = 1, .collectives = false}, {.a = 2, .b = 3, .collectives = true}};
+  graph.pairs.push_back({.from = 0, .to = 1, .gb_per_s = 80, .latency_us = 2});
+  Fabric fabric(graph);
+  EXPECT_EQ(fabric.way(0, 1).gb_per_s, 80);
+  EXPECT_EQ(fabric.message_way(0, 1).gb_per_s, 8);
+  EXPECT_EQ(fabric.message_way(1, 0).gb_per_s, 8);
+  EXPECT_EQ(fabric.way(2, 3).gb_per_s, 8);
+  EXPECT_EQ(fabric.message_way(2, 3).gb_per_s, 8);
+  EXPECT_EQ(&fabric.message_way(0, 2), &fabric.message_way(0, 2));
+  EXPECT_EQ(fabric.message_way(0, 2).gb_per_s, fabric.way(0, 2).gb_per_s);
+  const Graph cluster = replicate(host(two_bridges, {}), {2, NetworkShape::flat, 50});
+  Graph unlike = cluster;
+  unlike.host_pairs = {{.a = 0, .b = 1}};
+  EXPECT_EQ(Fabric(cluster).shapes(), 1);
+  EXPECT_EQ(Fabric(unlike).shapes(), 2);
+  EXPECT_EQ(part_of(graph, [](const Node& node) { return node.name != "gpu0"; }).host_pairs,
+            (std::vector<HostPair>{{.a = 1, .b = 2, .collectives = true}}));
 }
 
 TEST(TopologyRelay, IsDrawnBesideWhatConnectsTheTwo) {

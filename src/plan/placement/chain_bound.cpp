@@ -37,7 +37,7 @@ ChainBound::ChainBound(topology::Fabric& fabric, const Traffic& traffic)
           double message = 0, all = 0;
           for (const ChainTraffic& link : links) {
             const bool from_low = link.from == ends.first;
-            const topology::Way& way = fabric.way(from_low == (low == u) ? u : v, from_low == (low == u) ? v : u);
+            const topology::Way& way = fabric.message_way(from_low == (low == u) ? u : v, from_low == (low == u) ? v : u);
             message += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
             all = std::max(all, way_seconds(way, link.bytes));
           }

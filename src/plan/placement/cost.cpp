@@ -169,7 +169,7 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
       if (link.bytes <= 0 && link.messages <= 0) continue;
       const int from = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.from))],
                 to = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.to))];
-      const topology::Way& way = fabric().way(from, to);
+      const topology::Way& way = fabric().message_way(from, to);
       cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
       filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
       for (int channel : way.channels) load(channel, link.bytes);

@@ -188,7 +188,7 @@ class ExactSearch {
     std::vector<int>& gpu_of = gpu_of_copy_[copy];
     gpu_of[at(stage)] = gpu;
     for (const ChainTraffic& link : links_of_[at(stage)]) {
-      const topology::Way& way = model_.fabric().way(gpu_of[at(link.from)], gpu_of[at(link.to)]);
+      const topology::Way& way = model_.fabric().message_way(gpu_of[at(link.from)], gpu_of[at(link.to)]);
       frame.steady = std::max(frame.steady, way_seconds(way, link.bytes));
       frame.fill[copy] += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
       for (int channel : way.channels)

@@ -45,12 +45,13 @@ class Block {
 bool ways_differ(topology::Fabric& fabric, int host) {
   const int first = fabric.first_gpu(host), end = fabric.first_gpu(host + 1);
   if (end - first > most_exact_gpus || end - first < 3) return false;
-  const topology::Way& one = fabric.way(first, first + 1);
+  const topology::Way &one = fabric.way(first, first + 1), &message_one = fabric.message_way(first, first + 1);
   for (int from = first; from < end; ++from) {
     for (int to = first; to < end; ++to) {
       if (from == to) continue;
-      const topology::Way& way = fabric.way(from, to);
+      const topology::Way &way = fabric.way(from, to), &message = fabric.message_way(from, to);
       if (way.gb_per_s != one.gb_per_s || way.latency_us != one.latency_us) return true;
+      if (message.gb_per_s != message_one.gb_per_s || message.latency_us != message_one.latency_us) return true;
     }
   }
   return false;

@@ -135,10 +135,10 @@ class Widths {
     for (int a = 0; a < ways.gpus; ++a) {
       for (int b = 0; b < ways.gpus; ++b) {
         if (a == b) continue;
-        const topology::Way& way = fabric.way(first + a, first + b);
+        const topology::Way &way = fabric.way(first + a, first + b), &message = fabric.message_way(first + a, first + b);
         for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]})
-          *width = std::max(*width, way.gb_per_s);
-        least_latency_us_ = std::min(least_latency_us_, way.latency_us);
+          *width = std::max({*width, way.gb_per_s, message.gb_per_s});
+        least_latency_us_ = std::min({least_latency_us_, way.latency_us, message.latency_us});
       }
     }
     return ways;

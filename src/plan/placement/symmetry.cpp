@@ -29,20 +29,22 @@ struct Symmetry::Mapping {
 Symmetry::Symmetry(topology::Fabric& fabric) : gpus_(fabric.gpus()) {
   require(gpus_ <= most_symmetric_gpus, "Symmetry: too many GPUs");
   pairs_.resize(at(gpus_ * gpus_));
-  std::map<std::tuple<double, double, std::size_t>, int> kinds;
+  std::map<std::vector<double>, int> kinds;
   std::map<int, int> numbers;
   for (int from = 0; from < gpus_; ++from) {
     for (int to = 0; to < gpus_; ++to) {
       if (from == to) continue;
-      const topology::Way& way = fabric.way(from, to);
       Pair& pair = pairs_[at(from * gpus_ + to)];
-      pair.kind =
-          kinds.insert({{way.gb_per_s, way.latency_us, way.channels.size()}, static_cast<int>(kinds.size())}).first->second;
-      for (int channel : way.channels) {
-        const auto [found, added] = numbers.insert({channel, static_cast<int>(numbers.size())});
-        if (added) channel_gb_per_s_.push_back(fabric.channels()[at(channel)].gb_per_s);
-        pair.channels.push_back(found->second);
+      std::vector<double> kind;
+      for (const topology::Way* way : {&fabric.way(from, to), &fabric.message_way(from, to)}) {
+        kind.insert(kind.end(), {way->gb_per_s, way->latency_us, static_cast<double>(way->channels.size())});
+        for (int channel : way->channels) {
+          const auto [found, added] = numbers.insert({channel, static_cast<int>(numbers.size())});
+          if (added) channel_gb_per_s_.push_back(fabric.channels()[at(channel)].gb_per_s);
+          pair.channels.push_back(found->second);
+        }
       }
+      pair.kind = kinds.insert({kind, static_cast<int>(kinds.size())}).first->second;
     }
   }
   refine();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -123,7 +124,7 @@ class JobBuilder {
       if (!moves_bytes(rank, stream)) continue;
       CollectiveHops message;
       message.hops.push_back({rank, job_.peer_rank(rank, stream)});
-      flows[at(stream)] = add_flow(message);
+      flows[at(stream)] = add_flow(message, network_.message_way ? network_.message_way : network_.way);
     }
   }
 
@@ -145,7 +146,7 @@ class JobBuilder {
           job_.meet_of[at(member)][kind] = static_cast<int>(job_.meets.size());
           bytes = bytes || moves_bytes_in(member, kind);
         }
-        if (bytes) meet.flow = add_flow(hops_of(meet.ranks));
+        if (bytes) meet.flow = add_flow(hops_of(meet.ranks), network_.way);
         job_.meets.push_back(std::move(meet));
       }
     }
@@ -168,13 +169,13 @@ class JobBuilder {
     return hops;
   }
 
-  int add_flow(const CollectiveHops& hops) {
+  int add_flow(const CollectiveHops& hops, const std::function<const topology::Way&(int, int)>& way_of) {
     Flow flow{.rings = hops.rings, .crossings = {}};
     std::vector<int> channels;
     for (const auto& [from, to, rings] : hops.hops) {
       const int a = gpu_of_rank_[at(from)], b = gpu_of_rank_[at(to)];
       if (a == b) continue;  // nothing is in the way
-      const topology::Way& way = network_.way(a, b);
+      const topology::Way& way = way_of(a, b);
       if (!(way.gb_per_s > 0)) {
         throw ConfigError(
             {{"placement",
