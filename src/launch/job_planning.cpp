@@ -332,6 +332,8 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   } else if (open.empty()) {
     asked.launch.ranks = rank_count(config, devices);
   }
+  // A fault of the file, which must not only cost the prediction. Of what is open the planner says it.
+  if (external || open.empty()) check_pairs(config, devices, static_cast<int>(asked.launch.ranks));
   // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
   const bool places = devices.kind == DeviceKind::cuda && !external &&
                       (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&

@@ -50,6 +50,13 @@ std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const 
 // launch.ranks, or what follows from the rest of a configuration that leaves nothing to the planner.
 int rank_count(const Config& config, const DeviceChoice& devices);
 
+// How many places comm.p2p_pairs counts in a job of `ranks` ranks: GPUs of this host, or ranks, where these are on CPUs or
+// several hosts.
+int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks);
+
+// ConfigError if comm.p2p_pairs names one that there is not.
+void check_pairs(const Config& config, const DeviceChoice& devices, int ranks);
+
 // Bytes of its device that a rank may have, where something other than the device says so; else 0: launch.memory_gib, or of
 // ranks that are CPUs of this host their share of its memory.
 double memory_of_rank(const Config& config, DeviceKind kind, int ranks);

@@ -1,9 +1,13 @@
 #include "launch/launch_plan.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/milliseconds_of.h"
+#include "core/pair_transport.h"
+#include "core/plural.h"
 #include "core/units.h"
 #include "launch/agreement.h"
 #include "launch/job_planning.h"
@@ -108,6 +112,26 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
   if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
   if (parallel.data > 0) return static_cast<int>(parallel.data) * model_parallel;
   return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
+}
+
+int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
+  const bool outside = launch_mode(config) == LaunchMode::external && config.placement.devices.empty();
+  return devices.kind == DeviceKind::host || outside ? ranks : devices.count;
+}
+
+void check_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
+  const int places = places_of_pairs(config, devices, ranks);
+  const bool of_gpus = devices.kind == DeviceKind::cuda && places == devices.count;
+  std::vector<ConfigProblem> problems;
+  for (const std::string& text : config.comm.p2p_pairs) {
+    const std::optional<PairTransport> pair = pair_transport(text);
+    if (!pair || pair->b < places) continue;
+    problems.push_back({"comm.p2p_pairs", text,
+                        of_gpus ? "names a GPU that does not exist; this machine has " + plural(places, "GPU") + ", from 0"
+                                : "names a rank that does not exist; the job has " + plural(places, "rank") + ", from 0",
+                        "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/pair_transport.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "parallel/rank_plan.h"
@@ -98,7 +99,12 @@ class MatrixBuilder {
   // One of `all`, which leaves to each model what its variant says of `parallel`.
   void add_of_all(const LayoutRequest& request) { add(request, Order::variant_last); }
 
+  // ConfigError where comm.p2p_pairs names what no layout has.
   VerifyMatrix take() {
+    if (most_ranks_ > 0) {
+      for (const VerifyModel& model : matrix_.models)
+        launch::check_pairs(model.serial, launch::choose_devices(model.serial), most_ranks_);
+    }
     std::stable_sort(matrix_.cases.begin(), matrix_.cases.end(),
                      [](const VerifyCase& a, const VerifyCase& b) { return a.model < b.model; });
     return std::move(matrix_);
@@ -131,6 +137,11 @@ class MatrixBuilder {
     VerifyCase added{index, "", source_(overrides)};
     added.layout = layout_text(added.config.parallel, base_.parallel);
     const launch::LaunchPlan launch = launch::plan_launch(added.config);
+    // Pairs beyond the ranks of a smaller layout are for larger ones.
+    const int places = launch::places_of_pairs(added.config, launch::choose_devices(added.config), launch.ranks);
+    std::erase_if(added.config.comm.p2p_pairs,
+                  [&](const std::string& text) { return pair_transport(text).value().b >= places; });
+    most_ranks_ = std::max(most_ranks_, launch.ranks);
     parallel::make_rank_plan(added.config, model.tokenizer->vocab(),
                              parallel::resolve_layout(added.config.parallel, launch.ranks), 0, launch.devices.front().kind);
     if (seen_.insert({index, added.layout}).second) matrix_.cases.push_back(std::move(added));
@@ -140,6 +151,7 @@ class MatrixBuilder {
   const Config& base_;
   VerifyMatrix matrix_;
   std::set<std::pair<std::size_t, std::string>> seen_;
+  int most_ranks_ = 0;  // of a layout
 };
 
 }  // namespace

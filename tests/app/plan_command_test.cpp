@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/device.h"
+#include "environment_variable.h"
+#include "launch/calibration_cache.h"
 #include "launch/launch_environment.h"
 #include "plan/calibration.h"
 #include "program_test.h"
@@ -137,6 +139,8 @@ TEST_F(PlanCommand, TrainingPlansByItselfAndIsHeldToAccount) {
   const Outcome table = plait("plan --accuracy @/runs/r @/runs/r-2");
   EXPECT_EQ(table.status, 0) << table.errors;
   EXPECT_THAT(table.output, AllOf(HasSubstr("2 runs: step time off by"), HasSubstr("predicted to be fastest")));
+  const Outcome one = plait("plan --accuracy @/runs/r");
+  EXPECT_THAT(one.output, AllOf(HasSubstr("1 run: step time off by"), testing::Not(HasSubstr("fastest"))));
   const nlohmann::json summary = json("plan --json --accuracy @/runs/r @/runs/r-2");
   ASSERT_EQ(summary["runs"].size(), 2U);
   for (const auto& entry : summary["runs"]) {
@@ -181,17 +185,33 @@ TEST_F(PlanCommand, ThePlanThatWasDecidedIsTheOneThatRuns) {
   expect_ran(plan);
 }
 
+// What leaves nothing to the planner.
+constexpr const char* settled =
+    " --set parallel.data=1 parallel.tensor=1 parallel.zero=0 parallel.pipeline=2 parallel.schedule=1f1b"
+    " parallel.virtual_stages=1 parallel.recompute=none train.micro_batch=2";
+
 TEST_F(PlanCommand, ARunThatCannotBePredictedSaysWhy) {
-  const Outcome run = plait(
-      "train @/job.yaml --set 'comm.p2p_pairs=[0-5=host]' --set parallel.data=1 --set parallel.tensor=1 --set parallel.zero=0"
-      " --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1 --set parallel.recompute=none"
-      " --set train.micro_batch=2");
+  // The calibration of this machine is none.
+  const test::EnvironmentVariable cache("XDG_CACHE_HOME", path("cache").c_str());
+  const Config config = load_config(path("job.yaml"), {});
+  const std::filesystem::path kept = launch::calibration_path("CPU", launch::model_key_of(config, 64, DeviceKind::host));
+  std::filesystem::create_directories(kept.parent_path());
+  std::ofstream(kept) << "{}";
+  const Outcome run = plait(std::string("train @/job.yaml") + settled);
   ASSERT_EQ(run.status, 0) << run.errors;
   EXPECT_THAT(run.output + run.errors, HasSubstr("no prediction: "));
   const nlohmann::json plan = written("plan.json");
   EXPECT_TRUE(plan.contains("predicted") && plan["predicted"].is_null());
-  EXPECT_THAT(plan["explanation"].dump(), HasSubstr("names a GPU that does not exist"));
+  EXPECT_THAT(plan["explanation"].dump(), HasSubstr(kept.filename().string()));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/runs/r/prediction.json"));
+}
+
+TEST_F(PlanCommand, PairsOfRanksThatThereAreNotAreRefused) {
+  const std::string pair = " 'comm.p2p_pairs=[0-5=host]'";
+  EXPECT_THAT(refused(std::string("train @/job.yaml") + settled + pair),
+              HasSubstr("comm.p2p_pairs=0-5=host: names a rank that does not exist; the job has 2 ranks"));
+  EXPECT_THAT(refused("train @/job.yaml --set" + pair), HasSubstr("comm.p2p_pairs=0-5=host: names a")) << "also of what is open";
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/runs"));
 }
 
 TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {

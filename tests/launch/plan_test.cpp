@@ -106,6 +106,21 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
   EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), HasSubstr("comm.mover=sm_write: kernels need GPUs"));
 }
 
+TEST(LaunchPlan, PairsAreOfRanksOrGpusThatThereAre) {
+  Config config = on_cpu();
+  config.comm.p2p_pairs = {"0-1=host", "0-7=host"};
+  const DeviceChoice cpus{DeviceKind::host, 0, ""}, gpus{DeviceKind::cuda, 4, ""};
+  EXPECT_THAT(error_of<ConfigError>([&] { check_pairs(config, cpus, 2); }),
+              AllOf(HasSubstr("comm.p2p_pairs=0-7=host: names a rank that does not exist; the job has 2 ranks"),
+                    testing::Not(HasSubstr("0-1=host"))));
+  check_pairs(config, cpus, 8);
+  config.launch.device = "cuda";
+  EXPECT_THAT(error_of<ConfigError>([&] { check_pairs(config, gpus, 2); }),
+              HasSubstr("names a GPU that does not exist; this machine has 4 GPUs"));
+  config.comm.p2p_pairs = {"0-3=host"};
+  check_pairs(config, gpus, 2);  // of a GPU without a rank
+}
+
 // External mode: the environment of each outside launcher.
 class LaunchEnvironment : public testing::Test {
  protected:

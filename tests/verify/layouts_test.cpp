@@ -55,6 +55,14 @@ TEST(VerifyLayouts, TextSaysWhatIsNotUsual) {
   EXPECT_EQ(text("data=2 zero=0 recompute=full", set), "data=2 zero=0 recompute=full");
 }
 
+TEST(VerifyLayouts, PairsAreOfRanksThatTheLargestLayoutHas) {
+  const VerifyMatrix m = matrix({"data=1", "pipeline=2"}, {"comm.p2p_pairs=[0-1=host]", "launch.device=cpu"});
+  EXPECT_THAT(m.cases.at(0).config.comm.p2p_pairs, ElementsAre());
+  EXPECT_THAT(m.cases.at(1).config.comm.p2p_pairs, ElementsAre("0-1=host"));
+  EXPECT_THAT(matrix_refusal({"data=1", "pipeline=2"}, {"comm.p2p_pairs=[0-1=host, 0-7=host]", "launch.device=cpu"}),
+              HasSubstr("comm.p2p_pairs=0-7=host: names a rank that does not exist; the job has 2 ranks"));
+}
+
 TEST(VerifyLayouts, AllAreEveryMeshScheduleAndZero) {
   const auto texts = [](int ranks) {
     Strings list;
