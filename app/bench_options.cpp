@@ -1,4 +1,5 @@
 #include "bench_options.h"
+#include "core/config_limits.h"
 #include "core/message.h"
 #include "usage.h"
 
@@ -9,7 +10,7 @@ namespace plait {
 void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s) {
   command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")
       ->capture_default_str()
-      ->check(whole_number(ranks.ranks, 0));
+      ->check(whole_number_in(0, limits::ranks.most));
   command.add_flag("--processes", ranks.processes,
                    "Run each rank as a process instead of a thread (ipc and vmm need processes, direct needs threads)");
   command.add_option("--device", ranks.device, "auto: GPUs if there are any, otherwise CPUs")

@@ -23,7 +23,7 @@ void add_study_fit_command(CLI::App& study, int& status) {
   command->add_option("DIR", options->folder, "Folder that holds the run directories (run.dir of the runs)")->required();
   command->add_option("--confidence", options->fit.confidence, "Of intervals")
       ->capture_default_str()
-      ->check(CLI::Range(0.5, 0.999));
+      ->check(number_in(0.5, 0.999));
   command->add_option("--bootstraps", options->fit.bootstraps, "Data sets that are resampled for the intervals")
       ->capture_default_str()
       ->check(whole_number_in(10, 1'000'000));

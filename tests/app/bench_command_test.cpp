@@ -225,6 +225,10 @@ TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
   EXPECT_THAT(refusal("p2p --pairs 0"), HasSubstr("as 0-1"));
   EXPECT_THAT(refusal("p2p --transports pigeon"), HasSubstr("must be among direct"));
   EXPECT_THAT(refusal("p2p --ranks 1"), HasSubstr("at least 2"));
+  for (const char* bench : {"p2p", "collectives", "ring"}) {
+    EXPECT_THAT(refusal(bench + std::string(" --ranks 4294967298")),
+                AllOf(HasSubstr("--ranks"), HasSubstr("from 0 to 65536, not 4294967298")));
+  }
   EXPECT_THAT(refusal("collectives --only gossip"), HasSubstr("must be one of all_reduce"));
   EXPECT_THAT(refusal("ring --messages 0"), HasSubstr("--messages"));
 }
