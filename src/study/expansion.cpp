@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/config_limits.h"
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/whole_number.h"
@@ -24,7 +25,8 @@ constexpr const char* layout_axis = "layout";
 constexpr const char* ranks_axis = "launch.ranks";
 constexpr const char* axes_key = "study.axes";
 constexpr std::size_t most_listed = 100'000;
-constexpr std::int64_t most_size = 1 << 20;  // of an axis of a mesh, so that products of them do not overflow
+constexpr std::int64_t most_size = limits::ranks.most;  // of an axis of a mesh
+constexpr std::int64_t most_product = 1 << 20;          // of sizes that are multiplied: more have a rule that says so
 
 // What the planner decides of a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
 const std::vector<std::string> open_layout = {"parallel.pipeline=auto", "parallel.data=auto",           "parallel.tensor=auto",
@@ -132,8 +134,9 @@ class Expansion {
 
   // What `data` is where the layout does not give it: what the ranks leave.
   static std::vector<std::string> layout_overrides(const std::string& text) {
-    std::vector<std::string> overrides{"parallel.data=auto"};
-    for (const std::string& part : verify::split_overrides(text, axes_key)) overrides.push_back("parallel." + part);
+    std::vector<std::string> overrides = verify::parse_layout(text, axes_key).overrides;
+    overrides.erase(overrides.begin());  // the ranks, which the point gives
+    overrides.front() = "parallel.data=auto";
     return overrides;
   }
 
@@ -186,7 +189,7 @@ class Expansion {
     const ParallelConfig& p = study_.parallel;
     if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks); said > 0) return static_cast<int>(said);
     const std::int64_t data = size_of(overrides, "parallel.data", p.data), others = model_parallel(overrides);
-    return data > 0 && others > 0 && others <= most_size / data ? static_cast<int>(data * others) : ranks_here_;
+    return data > 0 && others > 0 && others <= most_product / data ? static_cast<int>(data * others) : ranks_here_;
   }
 
   std::int64_t model_parallel(const std::vector<std::string>& overrides) const {
@@ -226,7 +229,7 @@ class Expansion {
     }
     const Config base = parse_config(base_, overrides, axes_key);
     const IsoflopPoint point = isoflop_grid(base, vocabulary_(base), request).front();
-    if (!point.problem.empty()) throw ConfigError({{axes_key, wanted, point.problem, "", 0}});
+    if (!point.problem.empty()) throw ConfigError({{axes_key, wanted, "cannot be: " + point.problem, "", 0}});
     overrides.insert(overrides.end(), point.overrides.begin(), point.overrides.end());
   }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/plural.h"
 #include "model/model_flops.h"
 #include "model/model_shape.h"
 #include "train/learning_rate.h"
@@ -115,18 +116,32 @@ std::string size_problem(const IsoflopPoint& point, const ModelConfig& model) {
       model.head_dim, point.size, model.layers, model.hidden, static_cast<double>(point.parameters));
 }
 
-std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch) {
+std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch, std::int64_t sequence_length) {
   const double off = std::abs(point.flops / point.budget - 1);
   if (point.steps >= 1 && off <= budget_rounding) return "";
   // Half a step is the most that rounding is off by.
   const double tokens = point.budget / 6 / static_cast<double>(point.parameters);
   const double sequences = 2 * budget_rounding * tokens * static_cast<double>(global_batch) /
                            (static_cast<double>(point.tokens) / static_cast<double>(std::max<std::int64_t>(point.steps, 1)));
+  const auto size = static_cast<double>(point.parameters);
+  const std::string asked = fmt::format("{:.3g} FLOPs are {} at N={:.3g}", point.budget, plural(point.steps, "step"), size);
+  if (sequences >= 1) {
+    const auto most = static_cast<std::int64_t>(std::min(sequences, 1e15));
+    return fmt::format("{}, which miss it by {:.2g} %: lower train.global_batch to {}or leave this size out of this budget", asked,
+                       100 * off, most == 1 ? "1 " : fmt::format("{} or less, ", most));
+  }
+  // Not even with batches of one sequence, of whose steps the budget may be a multiple.
+  const double step = 6 * size * static_cast<double>(sequence_length);
+  if (point.budget < step * (1 - budget_rounding)) {
+    return fmt::format(
+        "{:.3g} FLOPs are too few for one step at N={:.3g}: the least budget, with train.global_batch=1, is {:.3g}; or leave "
+        "this size out of this budget",
+        point.budget, size, step);
+  }
   return fmt::format(
-      "{:.3g} FLOPs are {} steps at N={:.3g}, which miss it by {:.2g} %: lower train.global_batch to {} or less, or "
-      "leave this size out of this budget",
-      point.budget, point.steps, static_cast<double>(point.parameters), 100 * off,
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(sequences, 1e15))));
+      "{}, which miss it by {:.2g} %: with train.global_batch=1 take a multiple of {:.3g} FLOPs, or {:.3g} at least; or leave "
+      "this size out of this budget",
+      asked, 100 * off, step, step / (2 * budget_rounding));
 }
 
 IsoflopPoint make_point(const Config& base, const Family& family, const ModelConfig& model, double size, double budget) {
@@ -147,7 +162,7 @@ IsoflopPoint make_point(const Config& base, const Family& family, const ModelCon
   point.tokens = static_cast<std::int64_t>(std::max(steps, 1.0) * batch);
   point.flops = per_token * steps * batch;
   point.overrides.push_back(fmt::format("train.steps={}", point.steps));
-  if (point.problem.empty()) point.problem = steps_problem(point, base.train.global_batch);
+  if (point.problem.empty()) point.problem = steps_problem(point, base.train.global_batch, base.data.sequence_length);
   if (point.problem.empty()) {
     Config config = base;
     config.model = model;
@@ -168,8 +183,8 @@ std::int64_t wsd_decay(const Config& base, std::int64_t steps) {
 
 std::vector<IsoflopPoint> isoflop_grid(const Config& base, std::int64_t vocab, const IsoflopRequest& request) {
   std::vector<ConfigProblem> problems;
-  check_list("budgets", request.budgets, 1e40, problems);
-  check_list("sizes", request.sizes, 1e14, problems);
+  check_list("study.axes flops", request.budgets, 1e40, problems);
+  check_list("study.axes parameters", request.sizes, 1e14, problems);
   if (!problems.empty()) throw ConfigError(problems);
   const Family family(base, vocab, request.aspect_ratio);
   std::vector<IsoflopPoint> points;
@@ -178,7 +193,7 @@ std::vector<IsoflopPoint> isoflop_grid(const Config& base, std::int64_t vocab, c
     const ModelConfig model = family.nearest(size);
     if (!shapes.emplace(model.heads, model.layers).second) {
       problems.push_back(
-          {"sizes", fmt::format("{:g}", size),
+          {"study.axes parameters", fmt::format("{:g}", size),
            fmt::format("comes out as {} layers of {}, as another size does: take sizes further apart, or a smaller "
                        "model.head_dim",
                        model.layers, model.hidden),

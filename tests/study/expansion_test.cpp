@@ -62,6 +62,7 @@ TEST(Expansion, ASizeThatIsNoneIsPrunedAndReplacedByNothing) {
   for (const Draft& draft : drafts) {
     EXPECT_EQ(draft.pruning, Pruning::rule) << draft.coordinates[0].second;
     EXPECT_THAT(draft.because, HasSubstr("launch.ranks=" + draft.coordinates[0].second));
+    EXPECT_THAT(draft.because, HasSubstr("from 1 to 65536"));
   }
   for (const Draft& draft : expand(study("axes: {layout: [\"data=foo\"]}"), 2)) EXPECT_EQ(draft.pruning, Pruning::rule);
 }
@@ -89,7 +90,13 @@ TEST(Expansion, IsoflopPointsHaveTheShapeAndTheStepsOfTheirBudget) {
   }
   const auto none = expand(study("scaling: isoflop, measure: {rounds: 1}, axes: {parameters: [10], flops: [1e10]}"), 1);
   EXPECT_EQ(none.at(0).pruning, Pruning::rule);
-  EXPECT_THAT(none[0].because, HasSubstr("flops=1e10"));
+  EXPECT_THAT(none[0].because, HasSubstr("flops=1e10 cannot be: "));
+  const auto because = [](const std::string& flops) {
+    const std::string axes = "axes: {parameters: [3e4], flops: [" + flops + "]}";
+    return expand(study("scaling: isoflop, measure: {rounds: 1}, " + axes), 1).at(0).because;
+  };
+  EXPECT_THAT(because("1e300"), HasSubstr("study.axes flops=1e+300 must be above 0 and at most 1e+40"));
+  EXPECT_THAT(because("1e3"), HasSubstr("flops=1e3 cannot be: 1e+03 FLOPs are too few for one step"));
 }
 
 TEST(Expansion, OnlyIsoflopHasBudgetsAndSizes) {
@@ -194,6 +201,8 @@ TEST(Expansion, RefusesAxesThatAreNone) {
   EXPECT_THAT(refusal("axes: {train.micro_batch: []}"), HasSubstr("no values"));
   EXPECT_THAT(refusal("axes: {train.micro_batch: [1, 1]}"), HasSubstr("twice"));
   EXPECT_THAT(refusal("axes: {layout: [pipeline]}"), HasSubstr("must be auto, all"));
+  EXPECT_THAT(error_of<ConfigError>([&] { expand(study("axes: {layout: [\"pipeline=2 pipeline=1\"]}"), 2); }),
+              HasSubstr("gives `pipeline` twice"));
   EXPECT_THAT(refusal("axes: [1]"), HasSubstr("wrong type"));
   EXPECT_THAT(refusal("measure: {rounds: 3..2}"), HasSubstr("study.measure.rounds"));
   EXPECT_THAT(error_of<ConfigError>([&] { expand(study("skip: [\"tensor >\"]"), 1); }), HasSubstr("study.skip"));

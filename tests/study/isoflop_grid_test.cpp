@@ -108,15 +108,38 @@ TEST(IsoflopGridRules, APointThatCannotBeSaysWhyAndWhatWouldHelp) {
   EXPECT_GT(missed, 4);
 }
 
+TEST(IsoflopGridRules, ABudgetThatNoBatchMeetsSaysTheLeast) {
+  const auto problem = [](const std::string& batch, double budget) {
+    const Config base = parse_config(gpt, {"train.micro_batch=1", "train.global_batch=" + batch});
+    return isoflop_grid(base, 256, {.budgets = {budget}, .sizes = {6e6}}).front().problem;
+  };
+  // What is said of a number behind `words`.
+  const auto number_behind = [](const std::string& text, const std::string& words) {
+    const auto at = text.find(words);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? 0 : std::stod(text.substr(at + words.size()));
+  };
+  for (const char* batch : {"1", "16"}) {
+    const std::string few = problem(batch, 1e3);
+    EXPECT_THAT(few, HasSubstr("1e+03 FLOPs are too few for one step at N="));
+    const double least = number_behind(few, "with train.global_batch=1, is ");
+    EXPECT_EQ(problem("1", least), "");
+    const std::string uneven = problem("1", 1.4 * least);
+    EXPECT_THAT(uneven, HasSubstr("are 1 step at N="));
+    EXPECT_EQ(problem("1", 3 * number_behind(uneven, "take a multiple of ")), "");
+    EXPECT_EQ(problem("1", 1.02 * number_behind(uneven, " FLOPs, or ")), "");
+  }
+}
+
 TEST(IsoflopGridRules, ARequestThatIsNoneIsRefused) {
   const Config base = parse_config(gpt);
   const auto error = [&](const IsoflopRequest& request) {
     return error_of<ConfigError>([&] { return isoflop_grid(base, 256, request); });
   };
-  EXPECT_THAT(error({.budgets = {}, .sizes = {1e6}}), HasSubstr("budgets"));
-  EXPECT_THAT(error({.budgets = {1e15}, .sizes = {-1}}), HasSubstr("sizes=-1"));
+  EXPECT_THAT(error({.budgets = {}, .sizes = {1e6}}), HasSubstr("study.axes flops"));
+  EXPECT_THAT(error({.budgets = {1e15}, .sizes = {-1}}), HasSubstr("study.axes parameters=-1"));
   EXPECT_THAT(error({.budgets = {1e15}, .sizes = {1e300}}), HasSubstr("at most"));
-  EXPECT_THAT(error({.budgets = {1e15, NAN}, .sizes = {1e6}}), HasSubstr("budgets=nan"));
+  EXPECT_THAT(error({.budgets = {1e15, NAN}, .sizes = {1e6}}), HasSubstr("study.axes flops=nan"));
   EXPECT_THAT(error({.budgets = {1e15, 1e15}, .sizes = {1e6}}), HasSubstr("given twice"));
   EXPECT_THAT(error({.budgets = {1e15}, .sizes = {6e6, 6.01e6}}), HasSubstr("sizes further apart"));
 }
