@@ -17,9 +17,11 @@
 namespace plait::study {
 namespace {
 
+using testing::AllOf;
 using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 TEST(RankTest, KnownValues) {
@@ -133,8 +135,10 @@ TEST(Compare, FindsAPlantedSlowdownWithItsAccount) {
     EXPECT_EQ(point.growth->account, "gradient buckets");
     EXPECT_NEAR(point.growth->ms(), 0.05 * point.old_step_ms, 0.02 * point.old_step_ms);
     EXPECT_NEAR(point.factor.value, 1.05, 0.015);
+    EXPECT_TRUE(point.has_interval());
   }
-  EXPECT_THAT(comparison_text(c, 200), HasSubstr("gradient buckets grew most"));
+  EXPECT_THAT(comparison_text(c, 200), AllOf(HasSubstr("gradient buckets grew most"), Not(HasSubstr("ranges from"))));
+  EXPECT_THAT(to_json(c)["points"][0]["interval"], SizeIs(2));
   // The other way round it is a gain.
   EXPECT_EQ(compare(after, before).count(Change::faster), 4U);
   // And below the threshold it is none.
@@ -151,6 +155,11 @@ TEST(Compare, SaysThatItCannotTell) {
   const Comparison c = compare(before, after);
   EXPECT_EQ(c.count(Change::cannot_tell), 6U);
   EXPECT_THAT(c.points[0].because, HasSubstr("3 and 3 rounds are too few"));
+  // All ratios are no interval of 95 %.
+  EXPECT_FALSE(c.points[0].has_interval());
+  EXPECT_THAT(c.points[0].because, AllOf(HasSubstr("the factor ranges from"), Not(HasSubstr("95 %"))));
+  EXPECT_THAT(comparison_text(c, 200), HasSubstr(" % (ranges from "));
+  EXPECT_TRUE(to_json(c)["points"][0]["interval"].is_null());
   const Comparison alike = compare(test::study({.points = 2, .rounds = 1}), test::study({.points = 2, .rounds = 1}));
   EXPECT_EQ(alike.count(Change::cannot_tell), 2U) << "one round says nothing, though both are equal";
 }

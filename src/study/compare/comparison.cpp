@@ -100,21 +100,20 @@ std::string why_without_times(const StudyData& data, const Point& point) {
 }
 
 void judge(ComparedPoint& point, double threshold, std::size_t points) {
-  // Of fewer rounds the factor's interval is not one of 95 % (rank_test.h).
-  const bool has_interval = least_rank_sum_p(point.old_rounds, point.new_rounds) <= significant;
   const double longer = point.factor.value - 1;
   const bool differs = point.p <= significant;
   if (differs && longer > 0 && longer >= threshold) {
     point.change = Change::slower;
   } else if (differs && longer < 0 && -longer >= threshold) {
     point.change = Change::faster;
-  } else if (has_interval && point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
+  } else if (point.has_interval() && point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
     point.change = Change::same;
   } else {
     point.change = Change::cannot_tell;
     const double least = least_rank_sum_p(point.old_rounds, point.new_rounds) * static_cast<double>(points);
-    point.because = fmt::format("p {:.3g}, 95 % interval of the factor {:.3f} to {:.3f}", point.p, point.factor.interval.low,
-                                point.factor.interval.high);
+    point.because = fmt::format("p {:.3g}, {} {:.3f} to {:.3f}", point.p,
+                                point.has_interval() ? "95 % interval of the factor" : "the factor ranges from",
+                                point.factor.interval.low, point.factor.interval.high);
     if (least > significant)
       point.because +=
           fmt::format("; {} and {} rounds are too few to show any difference among {} points: more study.measure.rounds",
@@ -123,6 +122,8 @@ void judge(ComparedPoint& point, double threshold, std::size_t points) {
 }
 
 }  // namespace
+
+bool ComparedPoint::has_interval() const { return least_rank_sum_p(old_rounds, new_rounds) <= significant; }
 
 std::size_t Comparison::count(Change change) const {
   return static_cast<std::size_t>(std::ranges::count(points, change, &ComparedPoint::change));

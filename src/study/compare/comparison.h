@@ -36,6 +36,8 @@ struct ComparedPoint {
   double p = 1;                             // of the rank-sum test of the rounds' medians, corrected (Holm) for all points
   std::optional<Growth> growth;             // the account that grew most, if any did; medians over rounds of means over ranks
   std::string because;                      // of cannot_tell and broken: in words
+  // Whether the factor's interval is one of 95 %: of fewer rounds it is only what the factor ranges over (rank_test.h).
+  bool has_interval() const;
 };
 
 // A point with nothing to compare it with.

@@ -20,9 +20,10 @@ std::string growth_text(const ComparedPoint& point) {
 
 std::string verdict_text(const ComparedPoint& point) {
   if (point.change == Change::broken) return point.because;
-  std::string text = fmt::format("{:+.1f} % ({:+.1f} to {:+.1f}), {} to {} ms, p {:.2g}", 100 * (point.factor.value - 1),
-                                 100 * (point.factor.interval.low - 1), 100 * (point.factor.interval.high - 1),
-                                 figure(point.old_step_ms), figure(point.new_step_ms), point.p);
+  std::string text =
+      fmt::format("{:+.1f} % ({}{:+.1f} to {:+.1f}), {} to {} ms, p {:.2g}", 100 * (point.factor.value - 1),
+                  point.has_interval() ? "" : "ranges from ", 100 * (point.factor.interval.low - 1),
+                  100 * (point.factor.interval.high - 1), figure(point.old_step_ms), figure(point.new_step_ms), point.p);
   const bool grew = point.change == Change::slower && point.growth;
   if (grew) text += "; " + growth_text(point);
   return text;
@@ -71,7 +72,8 @@ ComparisonJson to_json(const Comparison& c) {
     const bool is_broken = point.change == Change::broken;
     one["new_step_ms"] = is_broken ? ComparisonJson() : ComparisonJson(point.new_step_ms);
     one["factor"] = is_broken ? ComparisonJson() : ComparisonJson(point.factor.value);
-    one["interval"] = is_broken ? ComparisonJson() : ComparisonJson{point.factor.interval.low, point.factor.interval.high};
+    one["interval"] = ComparisonJson();
+    if (!is_broken && point.has_interval()) one["interval"] = {point.factor.interval.low, point.factor.interval.high};
     one["p"] = is_broken ? ComparisonJson() : ComparisonJson(point.p);
     one["rounds"] = {point.old_rounds, point.new_rounds};
     one["growth"] = ComparisonJson();
