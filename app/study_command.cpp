@@ -183,7 +183,8 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   options.stop = [&] { return signals.wish() != launch::Stop::none; };
   options.advanced = [&](const study::Advance& advance) {
     line.print(round_line(data, *advance.round));
-    line.update(advance_line(data, advance));
+    // One column is left free: a terminal wraps when the last one is written.
+    line.update(shortened(advance_line(data, advance), line.width() - 1, line.options().unicode));
   };
   const study::StopReason reason = measure_study(folder, options);
   line.update("");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/format_time.h"
+#include "core/terminal.h"
 
 namespace plait {
 namespace {
@@ -72,7 +73,7 @@ void TaskProgress::show() {
   if (now - begin_ < silent_time) return;
   if (line_->options().updating) {
     // One column is left free: a terminal wraps when the last one is written.
-    line_->update(text(now).substr(0, static_cast<std::size_t>(line_->width() - 1)));
+    line_->update(shortened(text(now), line_->width() - 1, line_->options().unicode));
   } else if (!shown_ || now - *shown_ >= between_lines) {
     line_->print("plait: " + text(now));
     shown_ = now;

@@ -75,6 +75,18 @@ int display_width(std::string_view text) {
   return width;
 }
 
+std::string shortened(std::string_view text, int width, bool unicode) {
+  if (display_width(text) <= width) return std::string(text);
+  const std::string_view mark = unicode ? "…" : "...";
+  int room = std::max(0, width - display_width(mark));
+  std::size_t end = 0;  // of the characters that fit
+  while (end < text.size() && (is_utf8_continuation(text[end]) || room-- > 0)) ++end;
+  const std::size_t space = text.substr(0, end + 1).find_last_of(' ');
+  if (space != std::string_view::npos) end = std::min(end, space);
+  end = text.substr(0, end).find_last_not_of(' ') + 1;
+  return std::string(text.substr(0, end)).append(mark.substr(0, static_cast<std::size_t>(std::max(0, width))));
+}
+
 std::string folded(std::string_view text, int width, int indent) {
   std::string out;
   for (std::size_t at = 0;;) {

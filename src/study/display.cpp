@@ -11,6 +11,7 @@
 #include "core/format_bytes.h"
 #include "core/format_count.h"
 #include "core/format_time.h"
+#include "core/plural.h"
 #include "core/text_table.h"
 #include "study/report/losses.h"
 #include "train/report/progress_text.h"
@@ -80,10 +81,11 @@ std::string dry_run_table(const Config& study, const std::vector<Point>& points,
     seconds +=
         (on_gpus ? start_seconds_gpu : start_seconds_host) + (known ? steps_of(point) * point.prediction->step_ms / 1e3 : 0);
   }
-  return table.text(width) + fmt::format("{} points: {} measured, {} pruned; about {} at {} rounds of each, {} at {}\n",
-                                         points.size(), measured, points.size() - static_cast<std::size_t>(measured),
-                                         duration(seconds * rounds.least), rounds.least, duration(seconds * rounds.most),
-                                         rounds.most);
+  std::string text = fmt::format("{}: {} measured, {} pruned; about {} at {} of each", plural(points.size(), "point"), measured,
+                                 points.size() - static_cast<std::size_t>(measured), duration(seconds * rounds.least),
+                                 plural(rounds.least, "round"));
+  if (rounds.most != rounds.least) text += fmt::format(", {} at {}", duration(seconds * rounds.most), rounds.most);
+  return table.text(width) + text + "\n";
 }
 
 std::string result_table(const StudyData& data, int width) {

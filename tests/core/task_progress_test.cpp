@@ -88,7 +88,7 @@ TEST_F(TaskProgressTest, IsRewrittenOnATerminalAndErasedInTheEnd) {
     now_ += 1s;
     progress.show();
   }
-  EXPECT_EQ(written(), "measuring: 0:06, 50 % done, a\r\x1b[Kmeasuring: 0:07, 75 % done, a\r\x1b[K");
+  EXPECT_EQ(written(), "measuring: 0:06, 50 %...\r\x1b[Kmeasuring: 0:07, 75 %...\r\x1b[K");
 }
 
 TEST_F(TaskProgressTest, IsOnStderrWhereNoLineIsGiven) {
