@@ -299,7 +299,7 @@ std::string concurrent_table(const Json& result) {
   std::string out =
       head_text(result) + fmt::format("; messages of {}, medians of {} rounds\n\n",
                                       format_size(result["bytes"].get<std::size_t>()), result["rounds"].get<int>());
-  out += fmt::format("{:<12} {:<14} {:<9} {:>10} {:>12} {:>10}\n", "pair", "link", "transport", "alone GB/s", "at once GB/s",
+  out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10}  {:>12}  {:>10}\n", "pair", "link", "transport", "alone GB/s", "at once GB/s",
                      "of nominal");
   std::string slow;
   for (const Json& pair : result["pairs"]) {
@@ -307,7 +307,7 @@ std::string concurrent_table(const Json& result) {
     const double alone = pair["alone_gb_per_s"].get<double>();
     const std::optional<double> part =
         pair.contains("of_nominal") ? std::optional(pair["of_nominal"].get<double>()) : std::nullopt;
-    out += fmt::format("{:<12} {:<14} {:<9} {:>10.2f} {:>12.2f} {:>10}\n", name, pair["link"].get<std::string>(),
+    out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10.2f}  {:>12.2f}  {:>10}\n", name, pair["link"].get<std::string>(),
                        pair["transport"].get<std::string>(), alone, pair["at_once_gb_per_s"].get<double>(),
                        part ? fmt::format("{:.0f} %", 100 * *part) : "-");
     if (part && *part < least_of_nominal) slow += slow_text(name, alone, pair["nominal_gb_per_s"].get<double>()) + "\n";

@@ -129,6 +129,7 @@ std::string TextTable::lines_of(const std::vector<std::string>& cells, const std
                 aligned(shown, places[c].width, columns_[c].align);
       }
       line.erase(line.find_last_not_of(' ') + 1);
+      if (line.empty() && first > 0) continue;  // a further line that nothing stands on
       text += line + '\n';
     }
     first = end;

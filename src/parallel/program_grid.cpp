@@ -147,7 +147,7 @@ class Grid {
     const std::size_t per_band = room < needed ? (room == 0 ? cells : 1) : 1 + (room - needed) / (cell_width + 1);
     std::string text;
     for (std::size_t from = 0; from < cells; from += per_band) {
-      if (from > 0) text += "\nfrom unit " + std::to_string(from) + '\n';
+      if (from > 0) text += "\nfrom column " + std::to_string(from) + '\n';
       for (const Line& line : lines_) text += draw(line, from, std::min(cells, from + per_band), name_width, cell_width);
     }
     return text;

@@ -69,6 +69,7 @@ TEST(BenchConcurrent, MeasuresEachPairAllAtOnceAndTheBisection) {
       const std::string table = concurrent_table(result);
       EXPECT_THAT(table, AllOf(HasSubstr("all pairs at once: "), HasSubstr("bisection, both ways: "),
                                HasSubstr("warning: 0 -> 1: "), Not(HasSubstr("warning: 1 -> 0: "))));
+      EXPECT_THAT(table, HasSubstr("  alone GB/s  at once GB/s  of nominal\n"));
       EXPECT_LE(widest(table), 80u);
     }
   }

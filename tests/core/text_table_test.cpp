@@ -88,6 +88,13 @@ TEST(TextTable, KeepsJoinedColumnsOnALine) {
   EXPECT_EQ(table.text(25), "name           a     b  c\n0123456789  1234  5678  9\n");
 }
 
+TEST(TextTable, LeavesOutLinesOfARowThatNothingStandsOn) {
+  TextTable table({{"name", Align::left}, {"a"}, {"b"}});
+  table.add({"0123456789", "1234", "5678"});
+  table.add({"x", "", "9"});
+  EXPECT_EQ(table.text(12), "name\n       a\n       b\n0123456789\n    1234\n    5678\nx\n       9\n");
+}
+
 TEST(Terminal, CountsCharactersAndNoColours) {
   EXPECT_EQ(display_width("\x1b[1;31m━━\x1b[0m %"), 4);
   EXPECT_EQ(display_width(""), 0);
@@ -98,6 +105,15 @@ TEST(Terminal, FoldsAtSpaces) {
   EXPECT_EQ(folded("one two three", 8, 2), "one two\n  three");
   EXPECT_EQ(folded("  a bb\nccc dddddddddd e", 6, 4), "  a bb\nccc\n    dddddddddd\n    e");
   EXPECT_EQ(folded("two  spaces", 80), "two  spaces");
+}
+
+TEST(Terminal, ShortensAtAWordWithAMark) {
+  EXPECT_EQ(shortened("one two three", 13, true), "one two three");
+  EXPECT_EQ(shortened("one two three", 12, true), "one two…");
+  EXPECT_EQ(shortened("one two three", 8, true), "one two…");
+  EXPECT_EQ(shortened("one two three", 9, false), "one...");
+  EXPECT_EQ(shortened("abcdefgh", 5, false), "ab...");
+  EXPECT_EQ(shortened("ééééé", 3, true), "éé…");
 }
 
 TEST(Terminal, OfNoTerminalIsAsWideAsColumnsSays) {

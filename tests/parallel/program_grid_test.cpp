@@ -94,9 +94,9 @@ TEST(ProgramGrid, GoesOnBelowWhereLinesAreTooLong) {
   const std::string text = draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 16}}), {.width = 130});
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130u);
-  EXPECT_THAT(text, HasSubstr("\n\nfrom unit 30\nrank 0  "));
+  EXPECT_THAT(text, HasSubstr("\n\nfrom column 30\nrank 0  "));
   EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}}), {.width = 1}),
-            "rank 0  F0\n\nfrom unit 1\nrank 0  B0\n\nfrom unit 2\nrank 0  --\n\nfrom unit 3\nrank 0  U\n");
+            "rank 0  F0\n\nfrom column 1\nrank 0  B0\n\nfrom column 2\nrank 0  --\n\nfrom column 3\nrank 0  U\n");
 }
 
 TEST(ProgramGrid, Marks) {
