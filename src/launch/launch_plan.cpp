@@ -121,7 +121,7 @@ int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks
 
 void check_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
   const int places = places_of_pairs(config, devices, ranks);
-  const bool of_gpus = devices.kind == DeviceKind::cuda && places == devices.count;
+  const bool of_gpus = devices.kind == DeviceKind::cuda && launch_mode(config) != LaunchMode::external;
   std::vector<ConfigProblem> problems;
   for (const std::string& text : config.comm.p2p_pairs) {
     const std::optional<PairTransport> pair = pair_transport(text);

@@ -67,6 +67,12 @@ class EvalCommand : public ProgramTest {
   std::string validation_;
 };
 
+TEST_F(EvalCommand, TakesARunThatSaysHowPairsOfItsRanksTalk) {
+  const Outcome trained = plait("train @/job.yaml --set run.name=pairs launch.ranks=2 'comm.p2p_pairs=[0-1=host]'");
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_GT(json("eval @/runs/pairs --json")["loss"], 0) << "on one rank";
+}
+
 TEST_F(EvalCommand, GivesTheLossOfTheLastEvaluationInEveryLayout) {
   std::ifstream metrics(path("runs/r/metrics.jsonl"));
   nlohmann::json last;
