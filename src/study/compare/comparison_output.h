@@ -13,7 +13,8 @@ std::string comparison_text(const Comparison& comparison, int width);
 
 // {"old", "new": {"folder", "commit"}, "threshold", "other_machine", "points": [{"label", "old_point", "new_point", "change",
 // "old_step_ms", "new_step_ms", "factor", "interval", "p", "rounds": [old, new], "growth": {"account", "old_ms", "new_ms"},
-// "because"}], with a null for what there is not (an interval of 95 % needs rounds enough), "lone": [{"point", "label", "because"}], "counts": {"slower", ...}, "regression"}
+// "because"}], "lone": [{"point", "label", "because"}], "counts": {"slower", ...}, "regression"}. Null stands for what there is
+// not: an interval of 95 % needs rounds enough.
 nlohmann::ordered_json to_json(const Comparison& comparison);
 
 // A case per point: slower is a failure, broken an error; what cannot be told or compared is skipped, with the reason.
