@@ -83,10 +83,11 @@ std::string law_markdown(const LossFit& fit) {
 
 std::string isoflop_markdown(const IsoflopFit& fit) {
   std::string text =
-      "\n## Budget by budget\n\nThe minimum of a parabola through the losses of each budget over log N.\n\n"
-      "| C, FLOPs | runs | best N | interval | D | loss |\n| --- | --- | --- | --- | --- | --- |\n";
+      "\n## Budget by budget\n\nThe minimum of a parabola over log N, fitted to the losses of each budget around the "
+      "lowest.\n\n"
+      "| C, FLOPs | runs | fitted | best N | interval | D | loss |\n| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const IsoflopMinimum& budget : fit.budgets) {
-    text += fmt::format("| {:.3g} | {} | ", budget.flops, budget.runs);
+    text += fmt::format("| {:.3g} | {} | {} | ", budget.flops, budget.runs, budget.fitted);
     text += budget.refused.empty()
                 ? fmt::format("{} | {:.4g} | {:.4g} |\n", cell(budget.parameters, budget.parameters_interval), budget.tokens,
                               budget.loss)
@@ -152,6 +153,7 @@ Json to_json(const LossFit& fit) {
     const bool there = budget.refused.empty();
     budgets.push_back({{"flops", budget.flops},
                        {"runs", budget.runs},
+                       {"fitted", budget.fitted},
                        {"refused", text_or_null(budget.refused)},
                        {"parameters", there ? estimate(budget.parameters, budget.parameters_interval) : Json()},
                        {"tokens", there ? Json(budget.tokens) : Json()},

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -18,34 +20,19 @@ namespace {
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t least_budgets = 3, least_sizes = 3;
 
-// loss = c0 + c1 x + c2 x², x = log N less its mean.
+// Of one budget. The parabola is loss = c0 + c1 x + c2 x², x = log N less its mean, through the runs around the lowest loss.
 class Profile {
  public:
-  explicit Profile(std::vector<LossPoint> runs) : runs_(std::move(runs)), columns_(runs_.size(), 3), log_n_(runs_.size()) {
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      log_n_[i] = std::log(runs_[i].parameters);
-      middle_ += log_n_[i] / static_cast<double>(runs_.size());
-      flops_ += std::log(training_flops(runs_[i].parameters, runs_[i].tokens)) / static_cast<double>(runs_.size());
-    }
-    std::vector<double> losses(runs_.size());
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      const double x = log_n_[i] - middle_;
-      columns_.column(0)[i] = 1;
-      columns_.column(1)[i] = x;
-      columns_.column(2)[i] = x * x;
-      losses[i] = runs_[i].loss;
-    }
-    coefficients_ = least_squares(columns_, losses).coefficients;
-    const std::vector<double> leverage = leverages(columns_);
-    for (std::size_t i = 0; i < runs_.size(); ++i) {
-      fitted_.push_back(value_at(log_n_[i] - middle_));
-      // A parabola through three points has leverage 1 everywhere: nothing is left to resample.
-      noise_.push_back(leverage[i] > 1 - 1e-9 ? 0 : (losses[i] - fitted_[i]) / (1 - leverage[i]));
-    }
+  explicit Profile(std::vector<LossPoint> runs) : all_(runs.size()) {
+    for (const LossPoint& run : runs)
+      flops_ += std::log(training_flops(run.parameters, run.tokens)) / static_cast<double>(runs.size());
+    runs_ = around_the_lowest(std::move(runs));
+    if (refused_.empty()) fit();
   }
 
-  std::size_t size() const { return runs_.size(); }
   double log_flops() const { return flops_; }
+  // Runs that the parabola goes through.
+  std::size_t size() const { return runs_.size(); }
 
   // log N of the minimum, wherever it lies; not a number where the parabola has none.
   double log_minimum() const { return log_minimum_of(coefficients_); }
@@ -67,19 +54,20 @@ class Profile {
   IsoflopMinimum minimum() const {
     IsoflopMinimum result;
     result.flops = std::exp(flops_);
-    result.runs = static_cast<int>(size());
+    result.runs = static_cast<int>(all_);
+    result.refused = refused_;
+    if (!refused_.empty()) return result;
     const auto [least, most] = std::ranges::minmax(log_n_);
     const double at = log_minimum();
-    // Where it has no minimum inside, the parabola falls towards one end.
-    const bool falls = value_at(most - middle_) < value_at(least - middle_);
     if (!(at > least && at < most)) {
-      result.refused =
-          falls ? fmt::format("no minimum inside the sizes: the loss still falls at the largest, N={:.3g}. Add larger sizes",
-                              std::exp(most))
-                : fmt::format("no minimum inside the sizes: the loss rises from the smallest, N={:.3g}. Add smaller sizes",
-                              std::exp(least));
+      result.refused = fmt::format(
+          "no minimum inside the sizes: the losses around the lowest, from N={:.3g} to {:.3g}, are on no parabola that has "
+          "one. "
+          "Add sizes there",
+          std::exp(least), std::exp(most));
       return result;
     }
+    result.fitted = static_cast<int>(size());
     result.parameters = std::exp(at);
     result.tokens = result.flops / 6 / result.parameters;
     result.loss = value_at(at - middle_);
@@ -87,11 +75,56 @@ class Profile {
   }
 
  private:
+  // Refused where there is no larger size, or no smaller one, of a higher loss. Of several runs of one size, their mean counts.
+  std::vector<LossPoint> around_the_lowest(std::vector<LossPoint> runs) {
+    std::map<double, std::pair<double, int>> sums;  // by size: of losses, and how many
+    for (const LossPoint& run : runs) sums[run.parameters].first += run.loss, ++sums[run.parameters].second;
+    const auto mean = [](const auto& size) { return size.second.first / size.second.second; };
+    const auto lowest = std::ranges::min_element(sums, {}, mean);
+    const std::string none = "no minimum inside the sizes: the loss ";
+    if (lowest == sums.begin()) {
+      refused_ = fmt::format("{}rises from the smallest, N={:.3g}. Add smaller sizes", none, lowest->first);
+    } else if (std::next(lowest) == sums.end()) {
+      refused_ = fmt::format("{}still falls at the largest, N={:.3g}. Add larger sizes", none, lowest->first);
+    }
+    if (!refused_.empty()) return runs;
+    const double reach = fitted_within * (1 + 1e-6);  // sizes are rounded
+    const double least = std::min(std::prev(lowest)->first, lowest->first / reach);
+    const double most = std::max(std::next(lowest)->first, lowest->first * reach);
+    std::erase_if(runs, [&](const LossPoint& run) { return run.parameters < least || run.parameters > most; });
+    return runs;
+  }
+
+  void fit() {
+    for (const LossPoint& run : runs_) {
+      log_n_.push_back(std::log(run.parameters));
+      middle_ += log_n_.back() / static_cast<double>(size());
+    }
+    columns_ = Columns(size(), 3);
+    std::vector<double> losses(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      const double x = log_n_[i] - middle_;
+      columns_.column(0)[i] = 1;
+      columns_.column(1)[i] = x;
+      columns_.column(2)[i] = x * x;
+      losses[i] = runs_[i].loss;
+    }
+    coefficients_ = least_squares(columns_, losses).coefficients;
+    const std::vector<double> leverage = leverages(columns_);
+    for (std::size_t i = 0; i < size(); ++i) {
+      fitted_.push_back(value_at(log_n_[i] - middle_));
+      // A parabola through three points has leverage 1 everywhere: nothing is left to resample.
+      noise_.push_back(leverage[i] > 1 - 1e-9 ? 0 : (losses[i] - fitted_[i]) / (1 - leverage[i]));
+    }
+  }
+
   double value_at(double x) const { return coefficients_[0] + x * (coefficients_[1] + x * coefficients_[2]); }
   double log_minimum_of(const std::vector<double>& c) const { return c[2] > 0 ? middle_ - c[1] / (2 * c[2]) : nothing; }
 
+  std::size_t all_;  // runs, also those that the parabola does not go through
+  std::string refused_;
   std::vector<LossPoint> runs_;
-  Columns columns_;
+  Columns columns_{0, 3};
   std::vector<double> log_n_, coefficients_, fitted_, noise_;
   double middle_ = 0, flops_ = 0;
 };
