@@ -34,5 +34,8 @@ inline constexpr int places = 2;
 inline constexpr std::size_t alignment = 16;
 
 constexpr std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+// What a place for such a slice takes: each begins at a multiple of 256 bytes, as all device memory does
+// (comm/p2p/mailbox_memory.cpp).
+constexpr std::size_t bytes_of_place(std::size_t slice) { return (slice + 255) / 256 * 256; }
 
 }  // namespace plait::link_collectives

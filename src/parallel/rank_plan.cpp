@@ -422,7 +422,7 @@ std::size_t RankPlan::slice_bytes(const Group& group) const {
 std::size_t RankPlan::landing_bytes(const Group& group) const {
   if (!goes_by_links(group)) return 0;
   const std::size_t others = members(group).size() - 1;
-  return others * link_collectives::places * link_collectives::rounded_up(slice_bytes(group));
+  return others * link_collectives::places * link_collectives::bytes_of_place(slice_bytes(group));
 }
 
 std::size_t RankPlan::longest_by_kernel(const Group& group) const {

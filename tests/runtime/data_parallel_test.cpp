@@ -109,6 +109,19 @@ TEST(TensorProgramRun, WhatExchangesByLinksAllocateIsWhatWasPlanned) {
   }
 }
 
+// A slice of 9 of 17 rows, which is no multiple of what places begin at.
+TEST(TensorProgramRun, WhatExchangesOfOddRowsAllocateIsWhatWasPlanned) {
+  Config config = small(false);
+  config.model.hidden = 16;
+  config.data.sequence_length = 17, config.train.micro_batch = 1;
+  config.parallel.data = 1, config.parallel.tensor = 2, config.parallel.sequence_parallel = false;
+  config.comm.exchanges = CollectiveWay::links;
+  run_ranks(config, 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches&) {
+    EXPECT_NE(interpreter.plan().slice_bytes(parallel::groups::tensor) % parallel::MemoryPlan::alignment, 0u);
+    EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes());
+  });
+}
+
 TEST(DataParallelProgramRun, WhatReductionsByLinksAllocateIsWhatWasPlanned) {
   Config config = small(true);
   config.comm.reductions = CollectiveWay::links;

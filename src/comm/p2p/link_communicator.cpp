@@ -114,7 +114,8 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
           other.landing.push_back(made->memory_of(place));
         other.untold = static_cast<int>(other.landing.size());
         if (other.landing.empty()) other.copied = memory_.allocate(slice_bytes_);
-        landing_bytes_ += other.landing.empty() ? other.copied.bytes() : other.landing.size() * slice_bytes_;
+        landing_bytes_ += other.landing.empty() ? other.copied.bytes()
+                                                : other.landing.size() * link_collectives::bytes_of_place(slice_bytes_);
       }
     }
   }
