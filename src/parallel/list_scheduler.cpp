@@ -35,6 +35,7 @@ class ListScheduler {
                                       figure(times.backward_weight, stage));
       }
       rank.limit = figure(rules.limit, r) * (1 + tolerance);
+      rank.whole = whole;
       require(whole <= rank.limit, "list_passes: a rank may hold less than one micro-batch");
       if (rules.order) rank.order = skeleton(rules.order->passes[static_cast<std::size_t>(r)]);
     }
@@ -66,6 +67,7 @@ class ListScheduler {
   };
   struct Rank {
     double free = 0, left = 0, held = 0, limit = 0;          // left: seconds still to be computed
+    double whole = 0;                                        // what a micro-batch holds in all chunks
     std::vector<int> next_forward, next_input, next_weight;  // micro-batch by chunk
     std::vector<Pass> order;                                 // all but weight parts, where that is given
     std::size_t ordered = 0;                                 // of these, computed
@@ -107,6 +109,7 @@ class ListScheduler {
     const Rank& rank = ranks_[static_cast<std::size_t>(number)];
     double now = rank.held + figure(times_.held, stages_.stage(number, pass.chunk));
     if (rules_.order) return now <= rank.limit;
+    if (now + rank.whole <= rank.limit) return true;  // none of them holds more than that at once, and each frees some
     const int oldest = *std::min_element(rank.next_weight.begin(), rank.next_weight.end());
     for (int m = oldest;; ++m) {
       double missing = 0, freed = 0;
