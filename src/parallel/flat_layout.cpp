@@ -136,11 +136,24 @@ Range FlatLayout::shard(const Bucket& bucket) const {
   return {bucket.range.first + options_.data.rank * count, count};
 }
 
+std::vector<std::size_t> FlatLayout::in_flat_order() const {
+  std::vector<std::size_t> order(ranges_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return ranges_[a].first < ranges_[b].first; });
+  return order;
+}
+
 std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
   std::vector<StatePiece> pieces;
+  const std::vector<std::size_t> order = in_flat_order();
   for (const Bucket& bucket : buckets_) {
     const Range kept = owned(bucket);
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    // Parameters follow one another, so the first that may reach into this part is the last that begins no later.
+    auto next = std::upper_bound(order.begin(), order.end(), kept.first,
+                                 [&](std::int64_t first, std::size_t i) { return first < ranges_[i].first; });
+    if (next != order.begin()) --next;
+    for (; next != order.end() && ranges_[*next].first < kept.end(); ++next) {
+      const std::size_t i = *next;
       const std::int64_t first = std::max(ranges_[i].first, kept.first);
       const std::int64_t end = std::min(ranges_[i].first + parameters_[i].stored, kept.end());
       if (first >= end) continue;

@@ -101,6 +101,7 @@ class FlatLayout {
 
  private:
   void assign_places();
+  std::vector<std::size_t> in_flat_order() const;  // of parameters
 
   std::vector<model::Parameter> parameters_;
   std::vector<Range> ranges_;

@@ -7,18 +7,30 @@
 namespace plait::parallel {
 namespace {
 
-void add_buckets(std::vector<BufferUse>& uses, const std::vector<Bucket>& buckets, int segment, BufferKind kind, bool writes) {
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const std::vector<int>& of = buckets[b].segments;
-    if (std::find(of.begin(), of.end(), segment) == of.end()) continue;
-    if (kind == BufferKind::quantized_weights && !buckets[b].products) continue;
+// Some buckets, and where they were looked up, which of them each segment is in.
+struct BucketList {
+  const std::vector<Bucket>& all;
+  const BucketsOfSegments* of_segments = nullptr;
+};
+
+void add_buckets(std::vector<BufferUse>& uses, const BucketList& buckets, int segment, BufferKind kind, bool writes) {
+  const auto add = [&](int b) {
+    const Bucket& bucket = buckets.all[static_cast<std::size_t>(b)];
+    if (kind == BufferKind::quantized_weights && !bucket.products) return;
     const bool of_weights = kind == BufferKind::weights || kind == BufferKind::quantized_weights;
-    uses.push_back({{kind, of_weights ? static_cast<int>(b) : buckets[b].place, 0}, writes});
+    uses.push_back({{kind, of_weights ? b : bucket.place, 0}, writes});
+  };
+  if (buckets.of_segments) {
+    for (const int b : buckets.of_segments->of(segment)) add(b);
+    return;
+  }
+  for (int b = 0; b < std::ssize(buckets.all); ++b) {
+    const std::vector<int>& of = buckets.all[static_cast<std::size_t>(b)].segments;
+    if (std::find(of.begin(), of.end(), segment) != of.end()) add(b);
   }
 }
 
-void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
-                      const std::vector<Bucket>& buckets) {
+void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
   using enum BufferKind;
   using model::PassPart;
   const model::SegmentKind kind = program.kind(i.segment);
@@ -50,8 +62,7 @@ void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, cons
   }
 }
 
-void add_exchange_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
-                       const std::vector<Bucket>& buckets) {
+void add_exchange_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
   const Exchange& e = i.exchange;
   if (i.kind == InstructionKind::exchange_backward) {
     if (!e.norm) return uses.push_back({output_gradient_buffer(program, i, i.segment - 1), true});
@@ -103,10 +114,12 @@ BufferId norm_buffer(const Instruction& i) {
   return i.recomputed ? BufferId{BufferKind::norm_again, i.segment, i.stash} : BufferId{BufferKind::norm, i.segment, i.slot};
 }
 
-std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+namespace {
+
+std::vector<BufferUse> all_uses(const Program& program, const Instruction& i, const BucketList& buckets) {
   std::vector<BufferUse> uses;
   const auto all_buckets = [&](BufferKind kind, bool writes) {
-    for (std::size_t b = 0; b < buckets.size(); ++b) uses.push_back({{kind, static_cast<int>(b), 0}, writes});
+    for (std::size_t b = 0; b < buckets.all.size(); ++b) uses.push_back({{kind, static_cast<int>(b), 0}, writes});
   };
   switch (i.kind) {
     case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
@@ -132,7 +145,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
       break;
     case InstructionKind::meet: uses.push_back({{BufferKind::arrival, 0, 0}, true}); break;
     case InstructionKind::reduce_gradients: {
-      const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
+      const Bucket& bucket = buckets.all[static_cast<std::size_t>(i.bucket)];
       uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
       uses.push_back({{BufferKind::norm_gradients, bucket.place, 0}, true});
       uses.push_back({{BufferKind::gradient_sums, i.bucket, 0}, true});
@@ -163,6 +176,30 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
       break;
   }
   return uses;
+}
+
+}  // namespace
+
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+  return all_uses(program, i, {buckets});
+}
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const BucketsOfSegments& buckets) {
+  return all_uses(program, i, {buckets.all(), &buckets});
+}
+
+BucketsOfSegments::BucketsOfSegments(const std::vector<Bucket>& buckets) : all_(buckets) {
+  for (int b = 0; b < std::ssize(buckets); ++b) {
+    for (const int segment : buckets[static_cast<std::size_t>(b)].segments) {
+      const auto n = static_cast<std::size_t>(segment);
+      if (n >= of_.size()) of_.resize(n + 1);
+      if (of_[n].empty() || of_[n].back() != b) of_[n].push_back(b);
+    }
+  }
+}
+
+std::span<const int> BucketsOfSegments::of(int segment) const {
+  const auto n = static_cast<std::size_t>(segment);
+  return n < of_.size() ? std::span<const int>(of_[n]) : std::span<const int>();
 }
 
 bool is_exchange(InstructionKind kind) {

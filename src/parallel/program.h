@@ -8,6 +8,7 @@
 // (nothing in the first step): that is how a buffer's reuse and the gather of updated weights reach across steps.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -183,6 +184,20 @@ BufferId norm_buffer(const Instruction& i);
 
 // All buffers that an instruction reads or writes. `buckets`: those of the rank's flat layout.
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
+
+// Which buckets each segment is in, ascending, looked up once for all instructions of a program: of a deep model there are
+// thousands of both. Keeps a reference to its argument.
+class BucketsOfSegments {
+ public:
+  explicit BucketsOfSegments(const std::vector<Bucket>& buckets);
+  const std::vector<Bucket>& all() const { return all_; }
+  std::span<const int> of(int segment) const;
+
+ private:
+  const std::vector<Bucket>& all_;
+  std::vector<std::vector<int>> of_;
+};
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const BucketsOfSegments& buckets);
 
 bool is_exchange(InstructionKind kind);
 bool computes_segment(InstructionKind kind);      // forward and both parts of backward

@@ -35,9 +35,10 @@ struct Uses {
 Uses number_uses(const Program& program, const std::vector<Bucket>& buckets) {
   Uses uses;
   std::map<BufferId, int> numbers;
+  const BucketsOfSegments of_segments(buckets);
   for (const Instruction& i : program.instructions) {
     std::vector<Use>& list = uses.of.emplace_back();
-    for (const BufferUse& use : buffer_uses(program, i, buckets)) {
+    for (const BufferUse& use : buffer_uses(program, i, of_segments)) {
       list.push_back({numbers.try_emplace(use.buffer, static_cast<int>(numbers.size())).first->second, use.writes});
     }
   }

@@ -113,10 +113,11 @@ bool begins(const BufferUse& use, const Instruction& i) {
 
 void LifetimeTable::add(const Program& program, const std::vector<Bucket>& buckets) {
   const std::vector<std::optional<Lifetime>> spans = spans_of(program);
+  const BucketsOfSegments of_segments(buckets);
   std::set<BufferId> begun;
   for (int n = 0; n < static_cast<int>(spans.size()); ++n) {
     const Instruction& i = program.at(n);
-    for (const BufferUse& use : buffer_uses(program, i, buckets)) {
+    for (const BufferUse& use : buffer_uses(program, i, of_segments)) {
       const bool new_here = begins(use, i);
       if (new_here) begun.insert(use.buffer);
       if (!new_here && !begun.contains(use.buffer)) continue;
