@@ -23,21 +23,61 @@ class LifetimeLists {
       list_of_[index] = lists_.size() - 1;
     }
     answers_.assign(lists_.size() * lists_.size(), unknown);
+    for (const MemoryItem* item : lists_) {
+      if (!item->lifetimes.empty()) end_ = std::max(end_, std::int64_t{item->lifetimes.back().last} + 1);
+    }
+    for (const MemoryItem* item : lists_) outlines_.push_back(outline_of(*item));
   }
 
+  std::size_t count() const { return lists_.size(); }
   std::size_t list_of(std::size_t item) const { return list_of_[item]; }
   bool together(std::size_t a, std::size_t b) {
     std::int8_t& answer = answers_[a * lists_.size() + b];
-    if (answer == unknown) answer = answers_[b * lists_.size() + a] = live_together(*lists_[a], *lists_[b]) ? 1 : 0;
+    if (answer == unknown) answer = answers_[b * lists_.size() + a] = compare(a, b) ? 1 : 0;
     return answer == 1;
   }
 
  private:
   static constexpr std::int8_t unknown = -1;
+  static constexpr int slices = 64;
+
+  // Most pairs are told by less than their lists, which are long where there are many micro-batches: the step in slices.
+  struct Outline {
+    std::uint64_t at_begins = 0;  // lives at the first instruction of the slice
+    std::uint64_t within = 0;     // lives somewhere in it
+  };
+
+  std::int64_t slice_of(std::int64_t instruction) const { return instruction * slices / end_; }
+  // The first slice that begins no earlier than this.
+  std::int64_t slice_from(std::int64_t instruction) const { return (instruction * slices + end_ - 1) / end_; }
+  // Of slices up to `last`, those from `first` on.
+  static std::uint64_t bits(std::int64_t first, std::int64_t last) {
+    if (first > last) return 0;
+    return (~std::uint64_t{0} >> (slices - 1 - (last - first))) << first;
+  }
+
+  Outline outline_of(const MemoryItem& item) const {
+    Outline outline;
+    for (const Lifetime& l : item.lifetimes) {
+      outline.within |= bits(slice_of(l.first), slice_of(l.last));
+      // The instant at which a slice begins, as a real number, lies between two instructions or is one.
+      outline.at_begins |= bits(slice_from(l.first), std::min<std::int64_t>(slice_of(l.last), slices - 1));
+    }
+    return outline;
+  }
+
+  bool compare(std::size_t a, std::size_t b) const {
+    if (lists_[a]->lifetimes.empty() || lists_[b]->lifetimes.empty()) return true;
+    const Outline &x = outlines_[a], &y = outlines_[b];
+    if ((x.within & y.within) == 0) return false;
+    return (x.at_begins & y.at_begins) != 0 || live_together(*lists_[a], *lists_[b]);
+  }
 
   std::vector<std::size_t> list_of_;      // by item
   std::vector<const MemoryItem*> lists_;  // an item with each
   std::vector<std::int8_t> answers_;      // by two lists
+  std::vector<Outline> outlines_;         // by list
+  std::int64_t end_ = 1;                  // of all lifetimes
 };
 
 }  // namespace
@@ -68,6 +108,11 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   };
   LifetimeLists lifetimes(items_);
   std::array<std::vector<Placed>, 2> placed_in;  // arena and symmetric memory; by ascending offset
+  // Where the last one of a list was put. Memory only fills, so the next one as large fits nowhere before that.
+  struct Latest {
+    std::size_t size = 0, offset = 0;
+  };
+  std::array<std::vector<Latest>, 2> latest_in{std::vector<Latest>(lifetimes.count()), std::vector<Latest>(lifetimes.count())};
   for (const std::size_t index : order) {
     MemoryItem& item = items_[index];
     const std::size_t size = aligned(item.bytes), list = lifetimes.list_of(index);
@@ -77,12 +122,14 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
       continue;
     }
     std::vector<Placed>& placed = placed_in[static_cast<std::size_t>(item.in)];
-    std::size_t offset = 0;
+    Latest& latest = latest_in[static_cast<std::size_t>(item.in)][list];
+    std::size_t offset = latest.size == size ? latest.offset : 0;
     for (const Placed& other : placed) {
       if (other.offset >= offset + size) break;
       if (other.end > offset && lifetimes.together(list, other.list)) offset = other.end;
     }
     item.offset = offset;
+    latest = {size, offset};
     total = std::max(total, offset + size);
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),

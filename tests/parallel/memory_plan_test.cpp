@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "core/error.h"
 #include "core/philox.h"
@@ -42,6 +45,55 @@ TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
       }
     }
     EXPECT_LT(plan.total_bytes(), sum);
+  }
+}
+
+// What the plan does, without what makes it quick.
+std::vector<std::size_t> first_fit(const std::vector<MemoryItem>& items) {
+  std::vector<std::size_t> order(items.size()), offsets(items.size()), placed;
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return items[a].bytes > items[b].bytes; });
+  for (const std::size_t item : order) {
+    const auto end_of = [&](std::size_t other) { return offsets[other] + MemoryPlan::aligned(items[other].bytes); };
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const std::size_t other : placed) {
+        if (!live_together(items[item], items[other]) || offsets[other] >= end_of(item) || end_of(other) <= offsets[item])
+          continue;
+        offsets[item] = end_of(other);
+        moved = true;
+      }
+    }
+    placed.push_back(item);
+  }
+  return offsets;
+}
+
+TEST(MemoryPlan, PutsEachItemAtTheLowestFreeOffset) {
+  const Random random(3, "first fit");
+  for (std::uint64_t round = 0; round < 40; ++round) {
+    std::uint64_t drawn = 0;
+    const auto below = [&](std::uint64_t n) { return static_cast<int>(random.below(n, drawn++, round)); };
+    // Few lists for many items, as segments and slots have; steps shorter and longer than there are slices.
+    std::vector<std::vector<Lifetime>> lists(static_cast<std::size_t>(1 + below(8)));
+    const std::uint64_t step = round % 2 == 0 ? 40 : 900;
+    for (std::vector<Lifetime>& list : lists) {
+      int at = below(step);
+      for (int n = below(5); n > 0; --n) {
+        const int last = at + below(1 + step / 8);
+        list.push_back({at, last});
+        at = last + 1 + below(4);
+      }
+    }
+    std::vector<MemoryItem> items;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const int bytes = below(3) > 0 ? 256 * (1 + below(5)) : 1 + below(5000);
+      items.push_back({"item " + std::to_string(i), "test", static_cast<std::size_t>(bytes),
+                       lists[static_cast<std::size_t>(below(lists.size()))]});
+    }
+    const std::vector<std::size_t> expected = first_fit(items);
+    const MemoryPlan plan(items);
+    for (std::size_t i = 0; i < items.size(); ++i) ASSERT_EQ(plan.items()[i].offset, expected[i]) << "item " << i;
   }
 }
 
