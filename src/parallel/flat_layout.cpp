@@ -44,11 +44,10 @@ std::vector<NumberedRange> numbered_ranges(const model::TensorPart& part, std::u
 }  // namespace
 
 FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options)
-    : parameters_(parameters), ranges_(parameters.size()), options_(options) {
+    : parameters_(parameters), ranges_(parameters.size()), order_(parameters.size()), options_(options) {
   require(options.data.size >= 1 && options.bucket_bytes >= 1, "FlatLayout: data size and bucket size are positive");
-  std::vector<std::size_t> order(parameters.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::stable_sort(order_.begin(), order_.end(), [&](auto a, auto b) {
     const model::Parameter &x = parameters[a], &y = parameters[b];
     return x.partial != y.partial ? x.partial < y.partial : x.segment > y.segment;
   });
@@ -70,15 +69,15 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
   const auto chunk_of = [&](int segment) {
     return std::upper_bound(options.chunk_starts.begin(), options.chunk_starts.end(), segment) - options.chunk_starts.begin();
   };
-  for (std::size_t n = 0; n < order.size(); ++n) {
-    const model::Parameter& p = parameters[order[n]];
+  for (std::size_t n = 0; n < order_.size(); ++n) {
+    const model::Parameter& p = parameters[order_[n]];
     open.partial = p.partial;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
     open.products = open.products || p.product;
-    ranges_[order[n]] = {open.range.end(), p.shape.elements()};
+    ranges_[order_[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
-    const model::Parameter* next = n + 1 < order.size() ? &parameters[order[n + 1]] : nullptr;
+    const model::Parameter* next = n + 1 < order_.size() ? &parameters[order_[n + 1]] : nullptr;
     const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->segment != p.segment);
     if (!next || full || next->partial != p.partial || chunk_of(next->segment) != chunk_of(p.segment)) close();
   }
@@ -136,23 +135,15 @@ Range FlatLayout::shard(const Bucket& bucket) const {
   return {bucket.range.first + options_.data.rank * count, count};
 }
 
-std::vector<std::size_t> FlatLayout::in_flat_order() const {
-  std::vector<std::size_t> order(ranges_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return ranges_[a].first < ranges_[b].first; });
-  return order;
-}
-
 std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
   std::vector<StatePiece> pieces;
-  const std::vector<std::size_t> order = in_flat_order();
   for (const Bucket& bucket : buckets_) {
     const Range kept = owned(bucket);
     // Parameters follow one another, so the first that may reach into this part is the last that begins no later.
-    auto next = std::upper_bound(order.begin(), order.end(), kept.first,
+    auto next = std::upper_bound(order_.begin(), order_.end(), kept.first,
                                  [&](std::int64_t first, std::size_t i) { return first < ranges_[i].first; });
-    if (next != order.begin()) --next;
-    for (; next != order.end() && ranges_[*next].first < kept.end(); ++next) {
+    if (next != order_.begin()) --next;
+    for (; next != order_.end() && ranges_[*next].first < kept.end(); ++next) {
       const std::size_t i = *next;
       const std::int64_t first = std::max(ranges_[i].first, kept.first);
       const std::int64_t end = std::min(ranges_[i].first + parameters_[i].stored, kept.end());

@@ -57,7 +57,10 @@ class FlatLayout {
   std::size_t bucket_of(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
+  const Options& options() const { return options_; }
   const DataShard& data() const { return options_.data; }
+  // Makes it that of another rank of the same data-parallel group: buckets are the same, shards are not.
+  void move_to(int data_rank) { options_.data.rank = data_rank; }
   // This rank's equal share of a bucket.
   Range shard(const Bucket& bucket) const;
   // The part of a bucket for which this rank keeps optimizer state: its shard under ZeRO, else all of it.
@@ -101,10 +104,10 @@ class FlatLayout {
 
  private:
   void assign_places();
-  std::vector<std::size_t> in_flat_order() const;  // of parameters
 
   std::vector<model::Parameter> parameters_;
   std::vector<Range> ranges_;
+  std::vector<std::size_t> order_;  // of parameters in the flat buffers
   std::vector<Bucket> buckets_;
   std::vector<Range> places_;
   std::int64_t elements_ = 0;

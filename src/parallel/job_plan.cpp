@@ -1,6 +1,10 @@
 #include "parallel/job_plan.h"
 
+#include <algorithm>
+#include <map>
+
 #include "core/error.h"
+#include "ops/adamw.h"
 
 namespace plait::parallel {
 namespace {
@@ -31,7 +35,68 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   return set;
 }
 
+// A plan's memory with another table of AdamW.
+class MemoryByTable {
+ public:
+  explicit MemoryByTable(const RankPlan& plan) : items_(plan.memory.items()) {
+    const auto is_table = [](const MemoryItem& item) { return item.name == "adamw_table"; };
+    const auto table = std::ranges::find_if(items_, is_table);
+    require(table != items_.end(), "planned_bytes: a plan without a table of AdamW");
+    table_ = static_cast<std::size_t>(table - items_.begin());
+    known_[table->bytes] = plan.memory.total_bytes();
+  }
+
+  std::size_t total(std::size_t table_bytes) {
+    const auto [known, is_new] = known_.try_emplace(table_bytes);
+    if (is_new) {
+      items_[table_].bytes = table_bytes;
+      known->second = MemoryPlan(items_).total_bytes();
+    }
+    return known->second;
+  }
+
+ private:
+  std::vector<MemoryItem> items_;
+  std::size_t table_ = 0;
+  std::map<std::size_t, std::size_t> known_;  // total by bytes of the table
+};
+
+// The flat layout of another rank of the plan's tensor group.
+FlatLayout layout_of(const RankPlan& plan, int tensor_rank) {
+  if (tensor_rank == plan.sizes.split.rank) return plan.flat;
+  std::vector<int> segments;
+  for (int segment = 0; segment < plan.sizes.shape.segments(); ++segment) {
+    if (plan.holds(segment)) segments.push_back(segment);
+  }
+  model::TensorSplit split = plan.sizes.split;
+  split.rank = tensor_rank;
+  return {model::parameters(plan.sizes.shape, split, segments), plan.flat.options()};
+}
+
 }  // namespace
+
+std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages) {
+  require(!stages.empty(), "planned_bytes: at least one stage");
+  const Layout& layout = stages.front().layout;
+  std::vector<std::size_t> bytes(static_cast<std::size_t>(layout.ranks()));
+  for (const RankPlan& plan : stages) {
+    MemoryByTable memory(plan);
+    for (int tensor = 0; tensor < layout.size(Axis::tensor); ++tensor) {
+      FlatLayout flat = layout_of(plan, tensor);
+      std::size_t total = 0;
+      for (int data = 0; data < layout.size(Axis::data); ++data) {
+        if (data == 0 || plan.zero > 0) {  // else all of them keep all
+          flat.move_to(data);
+          total = memory.total(ops::adamw_table_bytes(flat.adamw_ranges(), plan.moment_type));
+        }
+        const int rank =
+            layout.rank({{Axis::data, data}, {Axis::tensor, tensor}, {Axis::pipeline, plan.coordinates()[Axis::pipeline]}});
+        bytes[static_cast<std::size_t>(rank)] = total;
+      }
+    }
+  }
+  return bytes;
+}
 
 std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;

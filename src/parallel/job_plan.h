@@ -1,6 +1,7 @@
 // The plans of all ranks of a job.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "parallel/program_set.h"
@@ -14,6 +15,11 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 // Of one rank of each pipeline coordinate, in their order: all others are the same but for their place in the mesh. For jobs of
 // thousands of ranks.
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+
+// By rank: bytes of its memory plan. `stages`: plans of one rank of each pipeline coordinate, data and tensor rank 0. The
+// others differ from it in one item, the table of the pieces of parameters that AdamW updates: their shards begin and end
+// elsewhere.
+std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages);
 
 // The training programs of all ranks, or their evaluation programs, to be proved, timed or drawn together. `plans`: of all
 // ranks, or of one of each pipeline coordinate; the result is the same.

@@ -20,6 +20,10 @@ using parallel::Layout;
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
 constexpr std::int64_t shortened_micro_batches = 4;
 
+// Ranks of a stage differ by kilobytes, in how shards cut parameters. Of larger jobs the first one of each stage stands for the
+// others: to look at all of them would take longer than all else about a candidate.
+constexpr int most_ranks_one_by_one = 256;
+
 Candidate candidate_of(const Config& config, const Layout& layout) {
   return {.data = layout.size(Axis::data),
           .tensor = layout.size(Axis::tensor),
@@ -61,11 +65,17 @@ bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t w
 Evaluation evaluate_memory(const Config& config, const std::vector<parallel::RankPlan>& stages, const Machine& machine) {
   Evaluation result;
   result.candidate = candidate_of(config, stages.front().layout);
-  std::size_t fullest = 0;
-  for (const parallel::RankPlan& plan : stages) {
-    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + library_bytes(machine, plan));
-    if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
+  const Layout& layout = stages.front().layout;
+  const bool each = layout.ranks() <= most_ranks_one_by_one;
+  const std::vector<std::size_t> planned = each ? parallel::planned_bytes(stages) : std::vector<std::size_t>();
+  result.peak_bytes.assign(stages.size(), 0);
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const auto stage = static_cast<std::size_t>(layout.coordinate(rank, Axis::pipeline));
+    const std::size_t bytes = each ? planned[static_cast<std::size_t>(rank)] : stages[stage].memory.total_bytes();
+    result.rank_bytes.push_back(static_cast<double>(bytes) + library_bytes(machine, stages[stage]));
+    result.peak_bytes[stage] = std::max(result.peak_bytes[stage], result.rank_bytes.back());
   }
+  const auto fullest = static_cast<std::size_t>(std::ranges::max_element(result.peak_bytes) - result.peak_bytes.begin());
   result.library_bytes = library_bytes(machine, stages[fullest]);
   for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) {
     result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));

@@ -37,7 +37,8 @@ struct Evaluation {
   double bubble_fraction = 0;                                 // mean over ranks
   parallel::Ledger ledger;                                    // mean over ranks
   CriticalSums critical;                                      // seconds of the step, by what they were spent on
-  std::vector<double> peak_bytes;                             // by pipeline rank, including what libraries need
+  std::vector<double> rank_bytes;                             // by rank, including what libraries need
+  std::vector<double> peak_bytes;                             // by pipeline rank: of the fullest of its ranks
   double library_bytes = 0;                                   // what libraries need on the fullest rank
   std::vector<std::pair<std::string, double>> bytes_by_kind;  // of the fullest rank, largest first
   AxisLink tensor, pipeline, data;

@@ -272,10 +272,7 @@ std::string text_of(const PlannedJob& job, const Machine& machine, const PlanCon
 nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
   const Evaluation& best = job.best;
   Json peaks = Json::array();
-  const auto per_stage = static_cast<std::size_t>(best.candidate.data * best.candidate.tensor);
-  for (const double bytes : best.peak_bytes) {
-    for (std::size_t n = 0; n < per_stage; ++n) peaks.push_back(static_cast<std::int64_t>(bytes));
-  }
+  for (const double bytes : best.rank_bytes) peaks.push_back(static_cast<std::int64_t>(bytes));
   const Throughput speed = throughput_of(job, machine);
   const auto interval = machine.interval(job.stages.front().sizes);
   const double step = ms(best.step_seconds);

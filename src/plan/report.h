@@ -32,7 +32,9 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
 //   interval_ms         [at best, at worst] of that step, and interval_basis, what these rest on; null where it was measured
 //   bubble_fraction     of that step, mean over ranks
 //   exposed_comm_ms     of that step, mean over ranks; exposed_dp_ms, _p2p_ms and _tp_ms are its parts
-//   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use
+//   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use; in jobs of more than
+//   256
+//                       ranks that of the first rank of each stage
 //   usable_bytes        of a device: what peak_bytes may be (Machine::usable_bytes)
 //   tokens_per_second   of all ranks; tflops_per_device, mfu (0..1, null where no peak is known): model/model_flops.h
 //   run_seconds         of all train.steps, training alone; device_hours: of all devices together

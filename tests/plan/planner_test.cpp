@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/units.h"
+#include "parallel/job_plan.h"
 #include "plan/report.h"
 #include "plan/throughput.h"
 #include "test_paths.h"
@@ -299,8 +300,10 @@ TEST(Planner, KeepsThePlansOfItsChoice) {
   const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
   ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.pipeline));
   EXPECT_EQ(job.stages[0].global_batch, config.train.global_batch);
+  const std::vector<std::size_t> planned = parallel::planned_bytes(job.stages);
+  EXPECT_EQ(job.best.rank_bytes, std::vector<double>(planned.begin(), planned.end()));
   for (std::size_t p = 0; p < job.stages.size(); ++p) {
-    EXPECT_EQ(static_cast<double>(job.stages[p].memory.total_bytes()), job.best.peak_bytes[p]);
+    EXPECT_LE(static_cast<double>(job.stages[p].memory.total_bytes()), job.best.peak_bytes[p]);
   }
 }
 
