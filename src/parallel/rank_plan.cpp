@@ -258,6 +258,21 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
   return make_rank_plan(config, outline_plans(config, vocab, layout, device_kind), layout, rank, device_kind);
 }
 
+double least_bytes(const Config& config, const JobOutline& job, const Layout& layout, int rank) {
+  const Coordinates at = layout.coordinates(rank);
+  model::TensorSplit split = job.sizes.split;
+  split.rank = at[Axis::tensor];
+  double elements = 0;
+  for (const model::Parameter& p :
+       model::parameters(job.sizes.shape, split, segments_of(job.schedule, job.stages, at[Axis::pipeline])))
+    elements += static_cast<double>(p.shape.elements());
+  const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
+  const double shards = layout.size(Axis::data), zero = static_cast<double>(config.parallel.zero);
+  const double state = (job.separate_master ? bytes(job.master_type) : 0) + 2 * bytes(job.moment_type);
+  return elements *
+         (bytes(job.sizes.compute) + bytes(job.gradient_type) / (zero > 1 ? shards : 1) + state / (zero > 0 ? shards : 1));
+}
+
 RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
   const Coordinates at = layout.coordinates(rank);
   model::SegmentSizes sizes = job.sizes;

@@ -142,6 +142,9 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 // The same for several ranks of a job: `outline` is outline_plans() of the other arguments.
 RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
                         DeviceKind device_kind);
+// What its weights, gradients and optimizer state take at least: no plan of this rank takes less. For what is far too large,
+// of which a plan would take minutes to make.
+double least_bytes(const Config& config, const JobOutline& outline, const Layout& layout, int rank);
 
 std::string gradient_name(const std::string& tensor);  // "gradient of qkv"
 // Of a buffer that is received or sent; links know it by this.

@@ -19,17 +19,35 @@
 namespace plait::train {
 namespace {
 
-// Before anything is made: what cannot be there is the configuration's fault, not the allocator's.
-parallel::RankPlan fitting(parallel::RankPlan plan, Device device, double there) {
-  const auto needed = static_cast<double>(plan.memory.total_bytes());
-  if (needed <= there) return plan;
+// What cannot be there is the configuration's fault, not the allocator's. `takes`: in words.
+[[noreturn]] void refuse(const model::MicroBatchShape& micro_batch, bool halves, const std::string& takes, Device device,
+                         double there) {
   throw ConfigError(
       {{"model", "",
         fmt::format("would run out of memory: with train.micro_batch={} sequences of data.sequence_length={} it takes {} on a "
                     "rank, but {} has {} for it: make them smaller, or share the model among more ranks (parallel.*)",
-                    plan.sizes.micro_batch.batch * (plan.schedule.halves ? 2 : 1), plan.sizes.micro_batch.sequence,
-                    format_bytes(needed), to_string(device), format_bytes(there)),
+                    micro_batch.batch * (halves ? 2 : 1), micro_batch.sequence, takes, to_string(device), format_bytes(there)),
         "", 0}});
+}
+
+// Before anything is made.
+parallel::RankPlan fitting(parallel::RankPlan plan, Device device, double there) {
+  const auto needed = static_cast<double>(plan.memory.total_bytes());
+  if (needed > there) refuse(plan.sizes.micro_batch, plan.schedule.halves, format_bytes(needed), device, there);
+  return plan;
+}
+
+// Before it is planned, too, of what no device has: a plan of thousands of blocks takes minutes to make.
+parallel::RankPlan plan_if_possible(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+  const parallel::Layout layout = parallel::resolve_layout(config.parallel, rank.size);
+  const parallel::JobOutline outline = parallel::outline_plans(config, vocab, layout, rank.device.kind);
+  const double least = parallel::least_bytes(config, outline, layout, rank.rank);
+  const auto there = static_cast<double>(memory_size(rank.device));
+  if (least > there) {
+    refuse(outline.sizes.micro_batch, outline.schedule.halves,
+           format_bytes(least) + " for weights, gradients and optimizer state alone", rank.device, there);
+  }
+  return parallel::make_rank_plan(config, outline, layout, rank.rank, rank.device.kind);
 }
 
 constexpr const char* memory_remedy =
@@ -60,7 +78,7 @@ std::size_t part_of_device(const launch::RankContext& rank, const std::optional<
 }  // namespace
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config)) {}
+    : Session(plan_if_possible(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config)) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank, std::size_t memory_limit)
     : Session(std::move(plan), options, rank, memory_limit, job_facts(rank, options)) {}

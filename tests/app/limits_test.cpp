@@ -70,6 +70,13 @@ TEST_F(Limits, AModelLargerThanTheMachineIsRefusedByEachRank) {
               AllOf(HasSubstr("model: would run out of memory: with train.micro_batch=1"), HasSubstr("on a rank, but host:")));
 }
 
+// A plan of so many blocks would take minutes.
+TEST_F(Limits, AModelFarTooLargeIsRefusedBeforeItIsPlanned) {
+  EXPECT_THAT(refused("train " + path("job.yaml") + " --set model.hidden=16384 --set model.layers=4096"),
+              AllOf(HasSubstr("model: would run out of memory"),
+                    HasSubstr("for weights, gradients and optimizer state alone on a rank, but host:")));
+}
+
 // As large as two thirds of the host's memory: 16 bytes of each of 12 * hidden^2 parameters a block.
 TEST_F(Limits, RanksOfOneHostShareItsMemory) {
   const auto there = static_cast<double>(memory_size({DeviceKind::host, 0}));
