@@ -3,6 +3,8 @@
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <optional>
 
 #include <spdlog/fmt/fmt.h>
@@ -103,6 +105,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     control_.emplace(std::move(control));
     cut_ = cut_of_model();
+    std::vector<std::string> pieces;
+    puts_space_in_front_ = processor_.Encode("a", &pieces).ok() && !pieces.empty() && pieces.front().starts_with(visible_space);
+    const std::vector<int> spaced = ids_of("a b");
+    for (const std::string_view space : {" ", "\n", "\t", "\r", "\u00a0", "\u3000"}) {
+      if (ids_of(fmt::format("a{}b", space)) == spaced) spaces_.push_back(space);
+    }
   }
 
   std::string kind() const override { return "sentencepiece"; }
@@ -114,7 +122,7 @@ class SentencePieceTokenizer final : public Tokenizer {
           fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
     }
     std::vector<std::int32_t> tokens;
-    each_part(text, begins, [&](std::string_view part, std::size_t) {
+    each_part(text, begins, [&](const Part& part, std::size_t) {
       const std::vector<int> ids = ids_of(part);
       tokens.insert(tokens.end(), ids.begin(), ids.end());
     });
@@ -123,11 +131,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::size_t piece_length(std::string_view text, std::size_t most) const override {
     if (text.size() <= most) return text.size();
-    if (cut_ == Cut::anywhere) return data::piece_length(text, most);
-    for (std::size_t at = most; at > 1; --at) {
-      if (is_lone_space(text, at - 1) && is_graphic(text[at - 2])) return at - 1;
-    }
-    return data::piece_length(text, most);
+    const std::size_t cut = most > 2 * edge_context ? last_cut(text.substr(0, most)) : 0;
+    return cut > 0 ? cut : data::piece_length(text, most);
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -171,20 +176,31 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void encode_section(std::string_view text, bool, std::vector<std::int32_t>& tokens,
                       std::vector<std::size_t>& ends) const override {
-    each_part(text, true, [&](std::string_view part, std::size_t begin) {
-      const std::string message = processor_.EncodeAsSerializedProto(part);
+    each_part(text, true, [&](const Part& part, std::size_t begin) {
+      const std::string message = part.by->EncodeAsSerializedProto(part.text);
       PieceReader pieces(message);
       std::int32_t id = 0;
       for (std::size_t end = 0; pieces.next(id, end);) {
         tokens.push_back(id);
-        ends.push_back(begin + std::min(end, part.size()));
+        ends.push_back(begin + std::min(end, part.text.size()));
       }
     });
   }
 
  private:
-  // Where the tokens of two parts are those of the whole: at a space between words. The second part begins with it, or behind
-  // it: the model puts a space before each text (add_dummy_prefix). `anywhere`: at neither.
+  using Processor = sentencepiece::SentencePieceProcessor;
+  static constexpr std::size_t edge_context = 128;  // bytes before and behind a cut that show whether a token reaches across
+  static constexpr int most_tries = 64;             // places for a cut, of a kind
+  static constexpr std::string_view visible_space = "\u2581";  // stands for a space in pieces
+
+  // What is encoded of a part of a text, and by what.
+  struct Part {
+    std::string_view text;
+    const Processor* by;
+  };
+
+  // Where two words are parted at the space between them, what follows has to be: with the space, or without it, as the model
+  // puts one before each text (add_dummy_prefix). `anywhere`: with neither are the tokens those of the whole.
   enum class Cut { before_space, behind_space, anywhere };
 
   Cut cut_of_model() const {
@@ -199,9 +215,45 @@ class SentencePieceTokenizer final : public Tokenizer {
     return whole == joined("a", "b") ? Cut::behind_space : Cut::anywhere;
   }
 
-  static bool is_graphic(char c) { return c > ' ' && c <= '~'; }
-  static bool is_lone_space(std::string_view text, std::size_t at) {
-    return text[at] == ' ' && at + 1 < text.size() && is_graphic(text[at + 1]);
+  // How many bytes a space takes with which a text begins; 0 if with none.
+  std::size_t space_length(std::string_view text) const {
+    const auto found = std::ranges::find_if(spaces_, [&](std::string_view space) { return text.starts_with(space); });
+    return found == spaces_.end() ? 0 : found->size();
+  }
+
+  // A part that follows another one, which the model's space in front is for only where there is one in the text.
+  Part later_part(std::string_view text) const {
+    const std::size_t space = space_length(text);
+    if (cut_ == Cut::before_space && space > 0) return {text, &processor_};
+    const std::string_view behind = text.substr(space);
+    if (cut_ == Cut::behind_space && space > 0 && !behind.empty() && space_length(behind) == 0) return {behind, &processor_};
+    return {text, puts_space_in_front_ ? &without_space() : &processor_};
+  }
+
+  // Whether the tokens of what is around a place are those of what is before it and of what is behind it.
+  bool is_edge(std::string_view text, std::size_t at) const {
+    std::size_t begin = at - std::min(at, edge_context);
+    while (begin < at && is_utf8_continuation(text[begin])) ++begin;
+    std::string_view around = text.substr(begin, at - begin + edge_context);
+    around.remove_suffix(unfinished_utf8(around));
+    std::vector<int> ids = ids_of(around.substr(0, at - begin));
+    const std::vector<int> more = ids_of(later_part(around.substr(at - begin)));
+    ids.insert(ids.end(), more.begin(), more.end());
+    return ids == ids_of(around);
+  }
+
+  // The last place at which a text may be cut, at spaces if there is one; 0 if none is found among those that are tried.
+  std::size_t last_cut(std::string_view text) const {
+    const std::size_t last = text.size() - edge_context;
+    int tries = 0;
+    for (std::size_t at = last; at > 0 && tries < most_tries; --at) {
+      if (space_length(text.substr(at)) > 0 && (++tries, is_edge(text, at))) return at;
+    }
+    tries = 0;
+    for (std::size_t at = last; at > 0 && tries < most_tries; --at) {
+      if (!is_utf8_continuation(text[at]) && (++tries, is_edge(text, at))) return at;
+    }
+    return 0;
   }
 
   // Calls `encode` with the parts of a text, or of a later piece of one, and where in `text` each begins.
@@ -209,24 +261,39 @@ class SentencePieceTokenizer final : public Tokenizer {
   void each_part(std::string_view text, bool begins, const Encode& encode) const {
     for (std::size_t done = 0; done < text.size(); begins = false) {
       const std::size_t next = done + piece_length(text.substr(done), encoded_piece_bytes);
-      const bool skips = !begins && cut_ == Cut::behind_space && is_lone_space(text, done);
-      const std::size_t begin = skips ? done + 1 : done;
-      encode(text.substr(begin, next - begin), begin);
+      const std::string_view whole = text.substr(done, next - done);
+      const Part part = begins ? Part{whole, &processor_} : later_part(whole);
+      encode(part, next - part.text.size());
       done = next;
     }
   }
 
-  std::vector<int> ids_of(std::string_view text) const {
+  // The model without its space before each text; itself where it cannot be read so.
+  const Processor& without_space() const {
+    std::call_once(without_space_made_, [this] {
+      auto made = std::make_unique<Processor>();
+      // In protobuf, a message that comes twice is merged: normalizer_spec { add_dummy_prefix: false }.
+      if (made->LoadFromSerializedProto(model_ + std::string("\x1a\x02\x18\x00", 4)).ok()) without_space_ = std::move(made);
+    });
+    return without_space_ ? *without_space_ : processor_;
+  }
+
+  std::vector<int> ids_of(std::string_view text) const { return ids_of(Part{text, &processor_}); }
+  std::vector<int> ids_of(const Part& part) const {
     std::vector<int> ids;
-    const auto status = processor_.Encode(text, &ids);
+    const auto status = part.by->Encode(part.text, &ids);
     if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
     return ids;
   }
 
   std::string model_;
   std::optional<AddedTokenFinder> control_;
-  sentencepiece::SentencePieceProcessor processor_;
+  Processor processor_;
   Cut cut_ = Cut::anywhere;
+  bool puts_space_in_front_ = false;
+  std::vector<std::string_view> spaces_;  // characters that are spaces to the model
+  mutable std::once_flag without_space_made_;
+  mutable std::unique_ptr<Processor> without_space_;
 };
 
 // Every `stride`-th line of some files, without its line break, which byte fallback encodes.

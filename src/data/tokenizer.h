@@ -30,9 +30,9 @@ class Tokenizer {
   // A text in pieces of piece_length(); `begins`: this is the first.
   virtual std::vector<std::int32_t> encode_piece(std::string_view text, bool begins) const = 0;
   // How much of `text` to take when it is worked through in pieces of about `most` bytes. Where `text` goes on beyond `most` by
-  // two bytes or more, the result depends on these alone. huggingface, sentencepiece: the tokens of the pieces are those of
-  // the whole where there is a place in `most` bytes that no piece of text reaches across: a line break (huggingface) or space
-  // alone between words.
+  // two bytes or more, the result depends on these alone. The tokens of the pieces are those of the whole where there is a
+  // place in `most` bytes that no token reaches across: a line break or space alone between words (huggingface), or any place
+  // where what is around it shows that (sentencepiece, which looks for spaces first).
   virtual std::size_t piece_length(std::string_view text, std::size_t most) const;
   // The tokens of the parts written one after another, as encode() of the whole gives them, but that tokens of `reserved` come
   // from parts of the template only: where people write <|im_end|>, it is text. Parts are UTF-8. ConfigError where a tokenizer

@@ -6,6 +6,8 @@
 #include <sentencepiece_trainer.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <map>
+
 #include "core/config_error.h"
 #include "core/error.h"
 #include "data/data_files.h"
@@ -118,6 +120,63 @@ TEST_F(SentencePiece, GivesALongTextTheTokensThatTheLibraryGives) {
             rest.remove_prefix(length);
           }
           EXPECT_TRUE(pieces == std::vector<std::int32_t>(wanted.begin(), wanted.end()));
+        }
+      }
+    }
+  }
+}
+
+// Where there are no spaces between words, a long text is cut elsewhere, and no space comes in there.
+TEST_F(SentencePiece, GivesALongTextWithoutSpacesTheTokensThatTheLibraryGives) {
+  const std::vector<std::string> characters{"\u4eca", "\u5929", "\u6c14", "\u5f88", "\u597d", "\u6211", "\u4eec", "\u53bb"};
+  std::uint32_t state = 1;
+  const auto next = [&](std::size_t count) { return ((state = state * 1664525 + 1013904223) >> 8) % count; };
+  std::map<std::string, std::string> texts;
+  while (texts["no spaces"].size() < 200'000) texts["no spaces"] += characters[next(characters.size())];
+  while (texts["words of other letters"].size() < 200'000) {
+    for (std::size_t length = 1 + next(9); length > 0; --length) texts["words of other letters"] += characters[next(8)];
+    texts["words of other letters"] += ' ';
+  }
+  while (texts["letters"].size() < 200'000) texts["letters"] += static_cast<char>('a' + next(26));
+  while (texts["lines"].size() < 200'000) texts["lines"] += fmt::format("word{}\n", next(97));
+  while (texts["wide spaces"].size() < 200'000) texts["wide spaces"] += characters[next(8)] + "\u3000";
+  while (texts["accents"].size() < 200'000)
+    texts["accents"] += std::string{"aeiou"[next(5)]} + "\u0301" + (next(9) == 0 ? "\n\n" : "");
+  std::string sample;
+  for (const auto& [name, text] : texts) sample += text.substr(0, 3000) + "\n";
+  const std::string file = folder_.write("sample.txt", sample);
+  for (const char* rule : {"identity", "nmt_nfkc"}) {
+    for (const char* prefix : {"true", "false"}) {
+      for (const char* trimmed : {"true", "false"}) {
+        if (std::string(prefix) == "false" && std::string(trimmed) == "true") continue;
+        std::string model;
+        ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", file},
+                                                                {"model_prefix", ""},
+                                                                {"model_type", "bpe"},
+                                                                {"vocab_size", "500"},
+                                                                {"hard_vocab_limit", "false"},
+                                                                {"byte_fallback", "true"},
+                                                                {"max_sentence_length", "10000"},
+                                                                {"normalization_rule_name", rule},
+                                                                {"add_dummy_prefix", prefix},
+                                                                {"remove_extra_whitespaces", trimmed},
+                                                                {"num_threads", "1"},
+                                                                {"minloglevel", "2"}},
+                                                               nullptr, &model)
+                        .ok());
+        sentencepiece::SentencePieceProcessor whole;
+        ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
+        const auto tokenizer = load_sentencepiece(folder_.write("m.model", model));
+        for (const auto& [name, text] : texts) {
+          const std::vector<int> wanted = whole.EncodeAsIds(text);
+          const std::vector<std::int32_t> tokens = tokenizer->encode(text);
+          EXPECT_TRUE(tokens == std::vector<std::int32_t>(wanted.begin(), wanted.end()))
+              << name << " " << rule << " " << prefix << " " << trimmed;
+          if (std::string(rule) == "identity" && std::string(trimmed) == "false") {
+            EXPECT_EQ(tokenizer->decode(tokens), text);
+          }
+          const TextPart part{.text = text};
+          EXPECT_TRUE(tokenizer->encode_parts({&part, 1}, {}).tokens == tokens) << name << " " << rule;
         }
       }
     }
