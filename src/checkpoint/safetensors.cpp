@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/json_file.h"
+#include "core/message.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -56,6 +57,9 @@ auto find_named(const Types& types, std::string_view name) {
   return found == types.end() ? std::nullopt : std::optional(found->second);
 }
 
+// Names may be anyone's.
+std::string shown(const std::string& tensor) { return "tensor '" + printable(tensor, 256) + "'"; }
+
 std::string little_endian(std::uint64_t value) {
   std::string bytes;
   for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>((value >> shift) & 0xff);
@@ -81,7 +85,7 @@ class HeaderParser {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw ConfigError(file_.path().string() + ": not a valid safetensors file: " + what);
+    throw ConfigError(file_.path().string() + ": not a valid safetensors file: " + printable(what));
   }
 
   void read_header() {
@@ -101,7 +105,7 @@ class HeaderParser {
   }
 
   void add_tensor(const std::string& name, const nlohmann::json& entry) {
-    const auto broken = [&](const std::string& what) { fail("tensor '" + name + "': " + what); };
+    const auto broken = [&](const std::string& what) { fail(shown(name) + ": " + what); };
     if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") ||
         !entry.contains("data_offsets")) {
       broken("an entry has exactly dtype, shape and data_offsets");
@@ -112,7 +116,7 @@ class HeaderParser {
     const std::string type = dtype.is_string() ? dtype.get<std::string>() : "";
     const auto known = find_named(dtype_names, type);
     const auto other_bits = find_named(other_types, type);
-    if (!known && !other_bits) broken("unknown dtype " + dtype.dump());
+    if (!known && !other_bits) broken("unknown dtype " + printable(dtype.dump(), 64));
     if (known) spec.dtype = *known;
 
     const auto& shape = entry.at("shape");
@@ -158,8 +162,8 @@ class HeaderParser {
     std::ranges::sort(ranges_, {}, [](const Range& range) { return std::pair(range.begin, range.end); });
     std::uint64_t expected = layout_.header.size();
     for (const Range& range : ranges_) {
-      if (range.begin < expected) fail("tensor '" + range.tensor + "' overlaps the one before it");
-      if (range.begin > expected) fail("there are unused bytes in front of tensor '" + range.tensor + "'");
+      if (range.begin < expected) fail(shown(range.tensor) + " overlaps the one before it");
+      if (range.begin > expected) fail("there are unused bytes in front of " + shown(range.tensor));
       expected = range.end;
     }
     if (expected != layout_.file_bytes) {

@@ -68,6 +68,13 @@ std::filesystem::file_status status_at(const std::filesystem::path& path) {
   return status;
 }
 
+void refuse_dangling_link(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_symlink(path, ignored) || std::filesystem::exists(path, ignored)) return;
+  throw ConfigError(path.string() + ": is a link that leads nowhere: " + std::filesystem::read_symlink(path, ignored).string() +
+                    " is not there");
+}
+
 File File::open(const std::filesystem::path& path, int flags, const char* purpose) {
   // O_NONBLOCK: a FIFO in place of a file must not make a run wait forever.
   FileDescriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode));

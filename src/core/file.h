@@ -55,6 +55,9 @@ class File {
 // As std::filesystem::status: there is nothing, or a file or directory of that kind. ConfigError where that cannot be seen.
 std::filesystem::file_status status_at(const std::filesystem::path& path);
 
+// ConfigError for a link to what is not there, as a cache leaves that lost its files.
+void refuse_dangling_link(const std::filesystem::path& path);
+
 void create_private_directory(const std::filesystem::path& path);    // its parent must exist, it must not
 void create_private_directories(const std::filesystem::path& path);  // with its parents; does nothing if it exists
 void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/huggingface/weights.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
@@ -36,6 +37,11 @@ constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
 // Without a slash at its end.
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+// Before there is work whose result has nowhere to go.
+void require_name(const fs::path& out) {
+  if (without_slash(out).empty()) throw ConfigError({{"--out", "", "must be the name of a new directory", "", 0}});
+}
 
 // A directory under another name until it is whole.
 class UnfinishedDirectory {
@@ -119,6 +125,13 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
 }  // namespace
 
 std::vector<std::string> import_model(const ImportRequest& request) {
+  require_name(request.out);
+  const auto has = [&](const char* name) { return fs::exists(request.model / name); };
+  if (has(checkpoint::Manifest::file_name) || (has("config.yaml") && has("checkpoints"))) {
+    throw ConfigError(
+        request.model.string() +
+        ": is of plait already, not of transformers: train --init-from, eval, sample and export take it as it is");
+  }
   const hf::ForeignWeights weights(request.model);
   weights.verify();
   const FoundModel found = find_model(request.model);
@@ -155,6 +168,7 @@ std::vector<std::string> import_model(const ImportRequest& request) {
 }
 
 std::vector<std::string> export_model(const ExportRequest& request) {
+  require_name(request.out);
   if (hf::is_model_directory(request.run_or_checkpoint))
     throw ConfigError(request.run_or_checkpoint.string() + ": is a model of transformers already");
   const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.run_or_checkpoint);

@@ -299,6 +299,61 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("num_hidden_layers", 3), HasSubstr(path("hf") + ": model.layers.2.input_layernorm.weight: is missing"));
   change("model_type", "qwen3");
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true: must be false"));
+  change("rope_parameters", {{"a~b/\n", {{"x", 1}}}});
+  EXPECT_THAT(refusal("model_type", "llama"), HasSubstr("rope_parameters/a~b/?={\"x\":1}: must not be an object"));
+}
+
+// Versions of transformers differ in which of several places they read.
+TEST_F(Transformers, WhoseRotaryFieldsContradictEachOtherAreRefused) {
+  copy("llama3");
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(path("hf/config.json")));
+  const nlohmann::json section = config.at("rope_parameters");
+  const auto with = [&](const nlohmann::json& changes) {
+    nlohmann::json changed = config;
+    changed.update(changes);
+    std::ofstream(path("hf/config.json")) << changed;
+    fs::remove_all(path("run"));
+    return plait("import @/hf --out @/run");
+  };
+  const auto refusal = [&](const nlohmann::json& changes) {
+    const Outcome done = with(changes);
+    EXPECT_EQ(done.status, 2) << changes;
+    return done.errors;
+  };
+  nlohmann::json other = section, older = section;
+  other["factor"] = 2;
+  EXPECT_THAT(refusal({{"rope_scaling", other}}), HasSubstr("must say the same as rope_parameters, or be null"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "default"}, {"rope_theta", section["rope_theta"]}}}}),
+              HasSubstr("config.json: rope_scaling={"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
+              HasSubstr("low_freq_factor=null: is missing"));
+  other = section, other["rope_theta"] = 7;
+  EXPECT_THAT(refusal({{"rope_scaling", other}}),
+              HasSubstr("rope_scaling/rope_theta=7: must be 100, as rope_parameters/rope_theta is"));
+  other.erase("rope_theta");
+  EXPECT_THAT(refusal({{"rope_scaling", other}}), HasSubstr("rope_scaling/rope_theta=null: must be 100"));
+  other["type"] = "default";
+  EXPECT_THAT(refusal({{"rope_scaling", other}}),
+              HasSubstr("rope_scaling/type=\"default\": must be llama3, as rope_scaling/rope_type is"));
+  EXPECT_THAT(
+      refusal({{"original_max_position_embeddings", 3}}),
+      HasSubstr("original_max_position_embeddings=3: must be 16, as rope_parameters/original_max_position_embeddings is"));
+
+  older.erase("rope_theta"), older["type"] = "llama3";
+  for (const nlohmann::json& changes :
+       std::vector<nlohmann::json>{{{"rope_scaling", section}},
+                                   {{"rope_scaling", nullptr}},
+                                   {{"rope_scaling", nlohmann::json::object()}},
+                                   {{"rope_theta", 100.0}},
+                                   {{"rope_theta", 100.0}, {"rope_scaling", older}},
+                                   {{"rope_theta", 100.0}, {"rope_scaling", older}, {"rope_parameters", nullptr}},
+                                   {{"original_max_position_embeddings", section["original_max_position_embeddings"]}}}) {
+    const Outcome done = with(changes);
+    EXPECT_EQ(done.status, 0) << changes << done.errors;
+    const ModelConfig model = load_config(path("run/config.yaml")).model;
+    EXPECT_EQ(model.rope_base, 100) << changes;
+    EXPECT_EQ(model.rope_scaling.factor, 8) << changes;
+  }
 }
 
 // Fine-tuning changes the weights, and nothing beside them.
@@ -415,6 +470,31 @@ TEST_F(Transformers, AreWrittenInTheFamilyThatHasTheirWindows) {
   EXPECT_THAT(exported("qkv_bias: false, window_layers: [0, 2]").errors, HasSubstr("model.window_layers=0, 2"));
 }
 
+// transformers refuses a llama of which they do not.
+TEST_F(Transformers, WhoseHeadsDoNotDivideTheWidthAreWrittenAsMistral) {
+  const auto exported = [&](const std::string& biases) {
+    write("c.yaml",
+          "run: {name: run, dir: " + folder.path() + "}\n" +
+              "model: {layers: 2, hidden: 16, heads: 3, head_dim: 8, ffn: 24, vocab: 61, norm: rms_norm, mlp: swiglu, "
+              "position: rope, " +
+              biases + "}\nlaunch: {device: cpu}\ndata: {train: [" + write_tokens() +
+              "], tokenizer: tokens, sequence_length: 16}\nparallel: {data: 1}\n"
+              "train: {steps: 1, global_batch: 1, micro_batch: 1}\n");
+    fs::remove_all(path("run")), fs::remove_all(path("out"));
+    EXPECT_EQ(plait("train @/c.yaml").status, 0);
+    return plait("export @/run --out @/out");
+  };
+  ASSERT_EQ(exported("bias: false, qkv_bias: false").status, 0);
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(path("out/config.json")));
+  EXPECT_EQ(config["model_type"], "mistral");
+  EXPECT_TRUE(config.at("sliding_window").is_null());
+  ASSERT_EQ(plait("import @/out --out @/again").status, 0);
+  EXPECT_EQ(load_config(path("again/config.yaml")).model.window, 0);
+  EXPECT_EQ(load_config(path("again/config.yaml")).model.head_dim, 8);
+  EXPECT_THAT(exported("bias: true, qkv_bias: true").errors,
+              HasSubstr("model.heads=3: has no form in transformers that plait writes: llama's must divide model.hidden=16"));
+}
+
 // As transformers reads it.
 TEST_F(Transformers, OfOneFileDoNotMindAnIndexThatIsLeftBesideIt) {
   copy("llama");
@@ -449,6 +529,18 @@ TEST_F(Transformers, TrustNoFile) {
   fs::create_directory(path("run"));
   EXPECT_THAT(refused("import " + (fixtures / "gpt2").string() + " --out @/run"), HasSubstr("exists already"));
   EXPECT_THAT(refused("import @/nothing --out @/new"), HasSubstr("nothing/config.json"));
+}
+
+TEST_F(Transformers, SayWhatIsWrongWithDirectories) {
+  copy("llama");
+  ASSERT_EQ(plait("import @/hf --out @/run").status, 0);
+  EXPECT_THAT(refused("import @/run --out @/new"), HasSubstr("run: is of plait already, not of transformers"));
+  EXPECT_THAT(refused("import @/hf --out ''"), HasSubstr("--out: must be the name of a new directory"));
+  EXPECT_THAT(refused("export @/run --out ''"), HasSubstr("--out: must be the name of a new directory"));
+  fs::remove(path("hf/model.safetensors"));
+  fs::create_symlink("../blobs/0123", path("hf/model.safetensors"));
+  EXPECT_THAT(refused("import @/hf --out @/new"),
+              HasSubstr("hf/model.safetensors: is a link that leads nowhere: ../blobs/0123 is not there"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -115,6 +116,22 @@ TEST_P(ForeignWeightsOf, LoadIntoEveryLayoutAndNobodyReadsMoreThanItKeeps) {
 
 using ForeignWeightsFiles = test::InTemporaryDirectory;
 
+// What is changed in a header, given the bytes of data behind it.
+using HeaderChange = std::function<void(nlohmann::json& header, std::size_t bytes)>;
+
+// Writes a safetensors file with another header and with `more` behind its data.
+void rewrite_header(const fs::path& from, const fs::path& to, const HeaderChange& change, const std::string& more = "") {
+  const std::string bytes = test::read_file(from);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  nlohmann::json header = nlohmann::json::parse(bytes.substr(sizeof length, length));
+  const std::string data = bytes.substr(sizeof length + length);
+  change(header, data.size());
+  const std::string text = header.dump();
+  length = text.size();
+  test::write_file(to, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data + more);
+}
+
 // A head beside the table that it is tied to is left alone where it is equal, and refused where it is not.
 TEST_F(ForeignWeightsFiles, ATiedHeadIsItsTable) {
   const fs::path with_head = directory_ / "with-head";
@@ -139,28 +156,54 @@ TEST_F(ForeignWeightsFiles, ATiedHeadIsItsTable) {
   ForeignWeights(with_head).verify();
   EXPECT_NE(ForeignWeights(with_head).digest(), ForeignWeights(fixture("gpt2")).digest());
   const auto head = std::ranges::find(after.tensors, "lm_head.weight", [](const auto& t) { return t.spec.name; });
-  const float other = 3;
+  // The same NaN in both is no difference.
+  const auto in_table = std::ranges::find(after.tensors, table.name, [](const auto& t) { return t.spec.name; });
+  const float nan = std::numeric_limits<float>::quiet_NaN(), other = 3;
+  for (const auto& tensor : {head, in_table}) to.write_at(tensor->offset + 80, &nan, sizeof nan);
+  ForeignWeights(with_head).verify();
   to.write_at(head->offset + 40, &other, sizeof other);
   EXPECT_NE(
       config_error([&] { ForeignWeights(with_head).verify(); }).find("'lm_head.weight' differs from 'transformer.wte.weight'"),
       std::string::npos);
 }
 
+// Where they are one, either name may be in the files.
+TEST_F(ForeignWeightsFiles, ATableMayBeStoredAsTheHeadThatIsTiedToIt) {
+  for (const std::string model : {"gpt2", "qwen2"}) {
+    const fs::path only_head = directory_ / model;
+    fs::copy(fixture(model), only_head);
+    const std::string table = model == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight";
+    const auto rename = [&](nlohmann::json& header, std::size_t) {
+      header["lm_head.weight"] = header.at(table);
+      header.erase(table);
+    };
+    rewrite_header(fixture(model) / "model.safetensors", only_head / "model.safetensors", rename);
+    const ForeignWeights weights(only_head), before(fixture(model));
+    weights.verify();
+    const model::ElementBlock block{.row = 1, .rows = 3, .column = 0, .columns = 4};
+    std::vector<float> values(12), expected(12);
+    weights.read("embedding.tokens.weight", block, values.data());
+    before.read("embedding.tokens.weight", block, expected.data());
+    EXPECT_EQ(values, expected) << model;
+    EXPECT_EQ(weights.form().prefix, before.form().prefix);
+  }
+  // Not where they are two.
+  fs::copy(fixture("gpt2-untied"), directory_ / "untied");
+  rewrite_header(fixture("gpt2-untied") / "model.safetensors", directory_ / "untied/model.safetensors",
+                 [](nlohmann::json& header, std::size_t) {
+                   header["more"] = header.at("transformer.wte.weight");
+                   header.erase("transformer.wte.weight");
+                 });
+  EXPECT_NE(config_error([&] { ForeignWeights{directory_ / "untied"}; }).find("transformer.wte.weight: is missing"),
+            std::string::npos);
+}
+
 // Buffers may be of any type: nobody reads them. A weight may not.
 TEST_F(ForeignWeightsFiles, OnlyWeightsMustBeOfATypeThatPlaitReads) {
   const fs::path with_buffers = directory_ / "with-buffers";
   fs::copy(fixture("gpt2"), with_buffers);
-  const std::string bytes = test::read_file(with_buffers / "model.safetensors");
-  const auto rewrite = [&](const std::function<void(nlohmann::json&, std::size_t)>& change) {
-    std::uint64_t length = 0;
-    std::memcpy(&length, bytes.data(), sizeof length);
-    nlohmann::json header = nlohmann::json::parse(bytes.substr(sizeof length, length));
-    const std::string data = bytes.substr(sizeof length + length);
-    change(header, data.size());
-    const std::string text = header.dump();
-    length = text.size();
-    std::ofstream(with_buffers / "model.safetensors", std::ios::binary)
-        << std::string(reinterpret_cast<const char*>(&length), sizeof length) << text << data << std::string(32, '\1');
+  const auto rewrite = [&](const HeaderChange& change) {
+    rewrite_header(fixture("gpt2") / "model.safetensors", with_buffers / "model.safetensors", change, std::string(32, '\1'));
   };
   const auto add_buffers = [](nlohmann::json& header, std::size_t end) {
     header["transformer.h.0.attn.bias"] = {{"dtype", "BOOL"}, {"shape", {1, 1, 4, 4}}, {"data_offsets", {end, end + 16}}};
@@ -181,6 +224,26 @@ TEST_F(ForeignWeightsFiles, OnlyWeightsMustBeOfATypeThatPlaitReads) {
   const std::string problem = config_error([&] { ForeignWeights{with_buffers}; });
   EXPECT_NE(problem.find("transformer.wte.weight=U32: must be F32, F16 or BF16"), std::string::npos) << problem;
   EXPECT_NE(problem.find("transformer.wpe.weight=i32: must be F32, F16 or BF16"), std::string::npos) << problem;
+}
+
+// Names are anyone's: they end no message and begin no line of one.
+TEST_F(ForeignWeightsFiles, NamesOfTensorsAreShownOnOneLine) {
+  fs::copy(fixture("llama"), directory_ / "hf");
+  const auto with = [&](const std::string& name, const nlohmann::json& entry) {
+    rewrite_header(
+        fixture("llama") / "model.safetensors", directory_ / "hf/model.safetensors",
+        [&](nlohmann::json& header, std::size_t end) {
+          header[name] = entry;
+          header[name]["data_offsets"] = {end, end + 4};
+        },
+        std::string(4, '\0'));
+    return config_error([&] { ForeignWeights{directory_ / "hf"}; });
+  };
+  const nlohmann::json good{{"dtype", "F32"}, {"shape", {1}}};
+  EXPECT_NE(with(std::string("a\0b\nplait: c", 12), good).find(": a?b?plait: c: is no tensor of a llama of this shape"),
+            std::string::npos);
+  EXPECT_NE(with("a\nb", {{"dtype", "F\n1"}, {"shape", {1}}}).find("tensor 'a?b': unknown dtype"), std::string::npos);
+  EXPECT_NE(with(std::string(2000, 'a'), {{"dtype", "F1"}, {"shape", {1}}}).find("aaa...': unknown dtype"), std::string::npos);
 }
 
 // What the digest stands for without reading tensors.

@@ -224,6 +224,8 @@ TEST(HuggingFaceFile, IsRefusedByName) {
     return refusal([&](Json& document) { document[Json::json_pointer(at)] = value; });
   };
   EXPECT_THAT(set("/model/type", "Unigram"), HasSubstr("t.json: model.type=Unigram: must be BPE"));
+  EXPECT_THAT(set("/model/type", "Uni\ngram"), HasSubstr("t.json: model.type=Uni?gram: must be BPE"));
+  EXPECT_THAT(refusal([](Json& d) { d["model"]["vocab"]["x\ny"] = -1; }), HasSubstr("t.json: model.vocab.x?y=-1: must be"));
   EXPECT_THAT(set("/model/dropout", 0.1), HasSubstr("t.json: model.dropout=0.1: must be null or 0"));
   EXPECT_THAT(set("/model/byte_fallback", true), HasSubstr("model.byte_fallback=true: must be false"));
   EXPECT_THAT(set("/model/end_of_word_suffix", "</w>"), HasSubstr("model.end_of_word_suffix=</w>: must be empty"));

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -43,13 +44,14 @@ ForeignWeights::ForeignWeights(const fs::path& directory)
       digest_(digest_of(File::open_read(directory / config_file), tensors_)) {
   const std::vector<FileSpec> files = training_tensors(model::parameters(shape_), DType::f32);
   for (const TensorSpec& spec : files.front().tensors) add(spec);
-  for (MappedParameter& mapped : map_parameters(model_.family, shape_, form_.prefix))
+  for (MappedParameter& mapped : map_stored(tensors_, model_.family, shape_, form_.prefix))
     pieces_.emplace(mapped.parameter.name, std::move(mapped.pieces));
 }
 
 void ForeignWeights::verify() const {
   if (!shape_.tie_embeddings || !tensors_.contains(head_tensor)) return;
-  const std::string& table = pieces_.at("embedding.tokens.weight").front().tensor;
+  const std::string& table = pieces_.at(table_parameter).front().tensor;
+  if (table == head_tensor) return;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(fmt::format("{}: tensor '{}' {} '{}', which it is by tie_word_embeddings in {}", directory().string(),
                                   head_tensor, why, table, config_file));
@@ -60,7 +62,8 @@ void ForeignWeights::verify() const {
     std::vector<float> head(static_cast<std::size_t>(std::min(most_at_once, elements - done))), tokens(head.size());
     tensors_.read(head_tensor, done, head);
     tensors_.read(table, done, tokens);
-    if (head != tokens) refuse("differs from");
+    // Bits, as a NaN is equal to none.
+    if (std::memcmp(head.data(), tokens.data(), head.size() * sizeof(float)) != 0) refuse("differs from");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/json_file.h"
+#include "core/message.h"
 
 namespace plait::checkpoint::huggingface {
 namespace {
@@ -27,10 +28,11 @@ class Fields {
   }
 
   [[noreturn]] void refuse(const std::string& field, const std::string& rule) const {
-    const Json value = json_.value(Json::json_pointer("/" + field), Json());
-    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (text.size() > 100) text = text.substr(0, 100) + "...";
-    throw ConfigError({{file_ + ": " + field, text, rule, "", 0}});
+    refuse(field, json_.value(Json::json_pointer("/" + field), Json()), rule);
+  }
+  [[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& rule) const {
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    throw ConfigError({{file_ + ": " + printable(field, 200), printable(text, 100), rule, "", 0}});
   }
 
   // A field that is null counts as missing, as transformers reads it. `field` may be a path: "rope_parameters/rope_theta".
@@ -38,6 +40,7 @@ class Fields {
     const Json::json_pointer at("/" + field);
     return json_.contains(at) && !json_.at(at).is_null();
   }
+  bool is_empty(const std::string& field) const { return at(field).is_object() && at(field).empty(); }
   // Also one that is null.
   bool names(const std::string& field) const { return json_.contains(Json::json_pointer("/" + field)); }
   std::string text(const std::string& field, const std::string& otherwise) const {
@@ -79,7 +82,7 @@ class Fields {
   void expect_flat_object(const std::string& field, const std::string& why) const {
     if (!at(field).is_object()) refuse(field, "must be an object");
     for (const auto& [name, value] : at(field).items()) {
-      if (value.is_object()) refuse(field + "/" + name, "must not be an object: " + why);
+      if (value.is_object()) refuse(field + "/" + name, value, "must not be an object: " + why);
     }
   }
   void expect_flag(const std::string& field, bool usual, const std::string& why) const {
@@ -113,35 +116,66 @@ void read_gpt2(const Fields& f, ForeignModel& foreign) {
   for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) foreign.has_dropout |= f.number(field, 0, 1, 0.1) > 0;
 }
 
-// Scaled rotary positions are written in three ways, of different ages.
+// What a section says of how rotary positions are scaled. `kind` is empty where it does not.
+struct RotarySection {
+  std::string kind;
+  RopeScalingConfig scaling;
+};
+
+RotarySection read_rotary_section(const Fields& f, const std::string& section) {
+  f.expect_flat_object(section, "plait has the same rotary positions in all layers");
+  const std::string at = section + "/";
+  RotarySection read;
+  for (const char* name : {"rope_type", "type"}) {
+    const std::string kind = f.text(at + name, "");
+    if (kind.empty()) continue;
+    if (kind != "default" && kind != "llama3")
+      f.refuse(at + name, "must be default or llama3: plait scales rotary positions in no other way");
+    if (!read.kind.empty() && read.kind != kind)
+      f.refuse(at + name, fmt::format("must be {}, as {}rope_type is, or absent", read.kind, at));
+    read.kind = kind;
+  }
+  if (f.has(at + "factor") && read.kind.empty())
+    f.refuse(at + "rope_type", "is missing, so that nothing says what factor scales");
+  if (f.number(at + "partial_rotary_factor", 0, 1, 1) != 1)
+    f.refuse(at + "partial_rotary_factor", "must be 1: plait rotates all of a head");
+  if (read.kind != "llama3") return read;
+  RopeScalingConfig& s = read.scaling;
+  for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    if (!f.has(at + field)) f.refuse(at + field, "is missing");
+  }
+  s.factor = f.number(at + "factor", 1, 1e6, 1);
+  s.low_freq_factor = f.number(at + "low_freq_factor", 1e-6, 1e6, 1);
+  s.high_freq_factor = f.number(at + "high_freq_factor", 1e-6, 1e6, 4);
+  if (s.low_freq_factor >= s.high_freq_factor)
+    f.refuse(at + "low_freq_factor", fmt::format("must be below high_freq_factor={}", s.high_freq_factor));
+  const std::string original = "original_max_position_embeddings";
+  s.original_max_position = f.whole(at + original, limits::sequence.most);
+  // Versions of transformers differ in which of the two they take.
+  if (f.whole(original, limits::sequence.most, s.original_max_position) != s.original_max_position)
+    f.refuse(original, fmt::format("must be {}, as {}{} is, or absent", s.original_max_position, at, original));
+  return read;
+}
+
+// Rotary positions are written in three ways, of different ages. Of what two of them say differently, versions of transformers
+// differ in which they take.
 void read_rotary(const Fields& f, ModelConfig& m) {
-  m.rope_base = f.number("rope_theta", 1, 1e12, 10000);
-  for (const char* section : {"rope_parameters", "rope_scaling"}) {
-    if (!f.has(section)) continue;
-    f.expect_flat_object(section, "plait has the same rotary positions in all layers");
-    const std::string at = std::string(section) + "/";
-    m.rope_base = f.number(at + "rope_theta", 1, 1e12, m.rope_base);
-    if (f.has(at + "factor") && !f.has(at + "rope_type") && !f.has(at + "type"))
-      f.refuse(at + "rope_type", "is missing, so that nothing says what factor scales");
-    for (const char* name : {"rope_type", "type"}) {
-      const std::string kind = f.text(at + name, "default");
-      if (kind == "llama3") {
-        RopeScalingConfig& s = m.rope_scaling;
-        for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
-          if (!f.has(at + field)) f.refuse(at + field, "is missing");
-        }
-        s.factor = f.number(at + "factor", 1, 1e6, 1);
-        s.low_freq_factor = f.number(at + "low_freq_factor", 1e-6, 1e6, 1);
-        s.high_freq_factor = f.number(at + "high_freq_factor", 1e-6, 1e6, 4);
-        if (s.low_freq_factor >= s.high_freq_factor)
-          f.refuse(at + "low_freq_factor", fmt::format("must be below high_freq_factor={}", s.high_freq_factor));
-        s.original_max_position = f.whole(at + "original_max_position_embeddings", limits::sequence.most);
-      } else if (kind != "default") {
-        f.refuse(at + name, "must be default or llama3: plait scales rotary positions in no other way");
-      }
-    }
-    if (f.number(at + "partial_rotary_factor", 0, 1, 1) != 1)
-      f.refuse(at + "partial_rotary_factor", "must be 1: plait rotates all of a head");
+  const double usual = m.rope_base = f.number("rope_theta", 1, 1e12, 10000);
+  const std::string newer = "rope_parameters", older = "rope_scaling";
+  std::string kind;
+  bool has_newer = false;
+  for (const std::string& section : {newer, older}) {
+    if (!f.has(section) || f.is_empty(section)) continue;
+    const RotarySection read = read_rotary_section(f, section);
+    const std::string theta = section + "/rope_theta";
+    const double base = f.number(theta, 1, 1e12, usual);
+    if (has_newer && base != m.rope_base)
+      f.refuse(theta, fmt::format("must be {}, as {}/rope_theta is: some versions read this section only", m.rope_base, newer));
+    has_newer = true, m.rope_base = base;
+    if (read.kind.empty()) continue;
+    if (!kind.empty() && (kind != read.kind || m.rope_scaling != read.scaling))
+      f.refuse(older, fmt::format("must say the same as {}, or be null", newer));
+    kind = read.kind, m.rope_scaling = read.scaling;
   }
   if (f.number("partial_rotary_factor", 0, 1, 1) != 1)
     f.refuse("partial_rotary_factor", "must be 1: plait rotates all of a head");
@@ -322,7 +356,14 @@ std::string family_of(const ModelConfig& m) {
   }
   if (m.bias && !m.qkv_bias) refuse("model.bias", yes_or_no(m.bias), "without model.qkv_bias");
   if (m.qkv_bias && !m.bias) return "qwen2";
-  if (m.window == 0) return "llama";
+  if (m.window == 0) {
+    if (m.hidden % m.heads == 0) return "llama";
+    // mistral without a window computes the same, and its heads may have any width.
+    if (m.bias)
+      refuse("model.heads", std::to_string(m.heads),
+             fmt::format("llama's must divide model.hidden={}, and mistral has no biases", m.hidden));
+    return "mistral";
+  }
   if (m.bias || m.qkv_bias) refuse("model.window", std::to_string(m.window), "mistral, which has one, has no biases");
   if (!m.window_layers.empty() && std::ssize(m.window_layers) < m.layers)
     refuse("model.window_layers", fmt::format("{}", fmt::join(m.window_layers, ", ")), "mistral's window is in all layers");
@@ -373,7 +414,7 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
       json["rope_scaling"] = json["rope_parameters"];  // for transformers before 5
     }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
-    if (family == "mistral") json["sliding_window"] = m.window;
+    if (family == "mistral") json["sliding_window"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nullptr;
     if (family.starts_with("qwen") && m.window > 0) {
       json["use_sliding_window"] = true, json["sliding_window"] = m.window;
       // Versions before layer_types have only one number: windows from that layer on.

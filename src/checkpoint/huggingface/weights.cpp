@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/first_problems.h"
 #include "core/json_file.h"
+#include "core/message.h"
 
 namespace plait::checkpoint::huggingface {
 namespace {
@@ -27,6 +28,9 @@ constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 constexpr float least_infinite_f16 = 65520;  // what is rounded to infinity
 constexpr const char* type_rule = "must be F32, F16 or BF16";
 constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
+
+// Names may be anyone's.
+std::string shown(const std::string& name) { return printable(name, 256); }
 
 bool is_weight_type(DType type) { return std::ranges::find(weight_types, type) != weight_types.end(); }
 
@@ -90,7 +94,7 @@ void put(const File& file, const PlacedTensor& tensor, std::int64_t first, std::
 }
 
 [[noreturn]] void refuse_type(const fs::path& where, const std::string& tensor, std::string_view type) {
-  throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights {}", where.string(), tensor, type, type_rule));
+  throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights {}", where.string(), shown(tensor), type, type_rule));
 }
 
 struct Stored {
@@ -138,6 +142,8 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
   }
   const fs::path index = directory / index_file;
   if (!fs::exists(index)) {
+    refuse_dangling_link(directory / single_file);
+    refuse_dangling_link(index);
     throw ConfigError(
         fmt::format("{}: holds neither {} nor {}; weights in other formats are converted by transformers: "
                     "save_pretrained()",
@@ -150,26 +156,28 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
   std::set<std::string> files;
   for (const auto& [tensor, file] : json.at("weight_map").items()) {
     if (!file.is_string() || !is_plain_name(file.get<std::string>()))
-      refuse("weight_map: '" + tensor + "' is not in a file of this directory");
+      refuse("weight_map: '" + shown(tensor) + "' is not in a file of this directory");
     files.insert(file.get<std::string>());
   }
   for (const std::string& file : files) add_file(file);
   for (const auto& [tensor, file] : json.at("weight_map").items()) {
     const auto found = file_of(tensor);
     if (!found || files_[*found].path().filename() != file.get<std::string>())
-      refuse("weight_map: '" + tensor + "' is not in " + file.get<std::string>());
+      refuse("weight_map: '" + shown(tensor) + "' is not in " + shown(file.get<std::string>()));
   }
   for (const std::string& tensor : names()) {
-    if (!json.at("weight_map").contains(tensor)) refuse("weight_map: lacks '" + tensor + "', which a file holds");
+    if (!json.at("weight_map").contains(tensor)) refuse("weight_map: lacks '" + shown(tensor) + "', which a file holds");
   }
 }
 
 void ForeignTensors::add_file(const std::string& name) {
+  refuse_dangling_link(directory_ / name);
   files_.push_back(File::open_read(directory_ / name));
   SafetensorsLayout layout = read_safetensors_layout(files_.back());
   identity_ += fmt::format("{} {} {} {}\n", name, layout.file_bytes, files_.back().changed_at(), to_hex(xxh3(layout.header)));
   const auto require_new = [&](const std::string& tensor) {
-    if (contains(tensor)) throw ConfigError(files_.back().path().string() + ": tensor '" + tensor + "' is in another file too");
+    if (contains(tensor))
+      throw ConfigError(files_.back().path().string() + ": tensor '" + shown(tensor) + "' is in another file too");
   };
   for (PlacedTensor& tensor : layout.tensors) {
     const std::string its_name = tensor.spec.name;
@@ -203,7 +211,7 @@ std::vector<std::string> ForeignTensors::names() const {
 const TensorSpec& ForeignTensors::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (const auto type = unusable_type(name)) refuse_type(directory_, name, *type);
-  if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + name + "'");
+  if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + shown(name) + "'");
   return found->second.second.spec;
 }
 
@@ -226,7 +234,7 @@ std::optional<DType> weight_type_named(std::string_view name) {
 
 std::string ForeignTensors::place_of(const std::string& tensor) const {
   const auto file = file_of(tensor);
-  return (file ? files_[*file].path() : directory_).string() + ": " + tensor;
+  return (file ? files_[*file].path() : directory_).string() + ": " + shown(tensor);
 }
 
 DType StoredForm::type_of(const std::string& tensor) const {
@@ -234,16 +242,28 @@ DType StoredForm::type_of(const std::string& tensor) const {
   return found == others.end() ? dtype : found->second;
 }
 
+std::vector<MappedParameter> map_stored(const ForeignTensors& tensors, const std::string& family,
+                                        const model::ModelShape& shape, const std::string& prefix) {
+  std::vector<MappedParameter> mapped = map_parameters(family, shape, prefix);
+  if (!shape.tie_embeddings || !tensors.contains(head_tensor)) return mapped;
+  for (MappedParameter& parameter : mapped) {
+    std::string& tensor = parameter.pieces.front().tensor;
+    if (parameter.parameter.name == table_parameter && !tensors.contains(tensor)) tensor = head_tensor;
+  }
+  return mapped;
+}
+
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape) {
   StoredForm form;
   // transformers writes a prefix; files of the model without its head have none.
-  const std::string first = model.family == "gpt2" ? "wte.weight" : "embed_tokens.weight";
-  form.prefix = tensors.contains(first) ? "" : usual_prefix(model.family);
+  const bool gpt2 = model.family == "gpt2";
+  const std::string first = gpt2 ? "wte.weight" : "embed_tokens.weight", last = gpt2 ? "ln_f.weight" : "norm.weight";
+  form.prefix = tensors.contains(first) || tensors.contains(last) ? "" : usual_prefix(model.family);
   form.dtype = DType::f32;
   std::vector<ConfigProblem> problems;
   std::set<std::string> known;
   bool is_first = true;
-  for (const MappedParameter& mapped : map_parameters(model.family, shape, form.prefix)) {
+  for (const MappedParameter& mapped : map_stored(tensors, model.family, shape, form.prefix)) {
     for (const Piece& piece : mapped.pieces) {
       known.insert(piece.tensor);
       if (!tensors.contains(piece.tensor)) {

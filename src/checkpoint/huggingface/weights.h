@@ -52,8 +52,8 @@ class ForeignTensors {
   mutable std::atomic<std::uint64_t> bytes_read_ = 0;
 };
 
-// The output projection, of every family.
-inline const std::string head_tensor = "lm_head.weight";
+// The output projection, of every family, and plait's name for the table that it may be tied to.
+inline const std::string head_tensor = "lm_head.weight", table_parameter = "embedding.tokens.weight";
 
 // The element type of weights that is called so: f32, f16 or bf16. Nothing for any other name.
 std::optional<DType> weight_type_named(std::string_view name);
@@ -65,6 +65,10 @@ struct StoredForm {
   std::map<std::string, DType> others = {};  // of the tensors that have another one
   DType type_of(const std::string& tensor) const;
 };
+
+// As map_parameters(), where the tensors are: a table that the head is tied to may be there under the head's name only.
+std::vector<MappedParameter> map_stored(const ForeignTensors& tensors, const std::string& family,
+                                        const model::ModelShape& shape, const std::string& prefix);
 
 // ConfigError, with every tensor that is missing, is of another shape or belongs to no parameter.
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape);

@@ -3,17 +3,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "core/message.h"
 
 namespace plait::data {
 namespace {
 
-constexpr std::size_t most_shown = 60;  // bytes of a value in a message
+constexpr std::size_t most_shown = 60, most_path = 256;  // bytes of a value and of its place in a message
 
 std::string shown_value(const nlohmann::json& json) {
   if (json.is_object() || json.is_array()) return json.is_object() ? "{...}" : "[...]";
-  std::string text = json.is_string() ? json.get<std::string>() : json.dump();
-  if (text.size() > most_shown) text = text.substr(0, most_shown) + "...";
-  return text;
+  return printable(json.is_string() ? json.get<std::string>() : json.dump(), most_shown);
 }
 
 const nlohmann::json no_value;
@@ -21,7 +20,8 @@ const nlohmann::json no_value;
 }  // namespace
 
 void DefinitionField::refuse(const std::string& rule) const {
-  throw ConfigError({{fmt::format("{}: {}", file_, path_.empty() ? "it" : path_), shown_value(*json_), rule, "", 0}});
+  const std::string place = path_.empty() ? "it" : printable(path_, most_path);
+  throw ConfigError({{fmt::format("{}: {}", file_, place), shown_value(*json_), printable(rule), "", 0}});
 }
 
 DefinitionField DefinitionField::operator[](const std::string& key) const {
