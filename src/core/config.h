@@ -588,6 +588,7 @@ struct ModelDirectory {
   std::string tokenizer;  // data.tokenizer, and what goes with it
   SentencePieceConfig sentencepiece;
   HuggingFaceConfig huggingface;
+  std::string no_tokenizer;  // why it is `tokens`, for messages; else empty
 };
 // Reads one: train/trained_model.h has it. Throws ConfigError.
 using ModelDirectoryReader = std::function<ModelDirectory(const std::string& directory)>;

@@ -476,6 +476,7 @@ void Reader::fill_from_directory() {
       config_.data.tokenizer = found.tokenizer;
       config_.data.sentencepiece = found.sentencepiece;
       config_.data.huggingface = found.huggingface;
+      config_.data.no_tokenizer = found.no_tokenizer;
     }
     if (!given_.contains("train.init_from.path")) config_.train.init_from.path = directory;
   } catch (const ConfigError& error) {

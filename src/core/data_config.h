@@ -115,6 +115,7 @@ struct DataConfig {
   std::int64_t sequence_length = 256;
   Documents documents = Documents::joined;
   bool shuffle = true;
+  std::string no_tokenizer;  // no key: why the tokenizer is `tokens` and not that of the model, where model.from says so
 
   std::vector<DataSourceConfig> training_sources() const;  // `sources`, or `train` as the only one
   std::vector<std::string> training_files() const;         // the globs of all of them

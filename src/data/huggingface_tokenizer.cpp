@@ -264,15 +264,23 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
 constexpr std::uint64_t most_definition_bytes = 256 * 1024 * 1024;
 
-}  // namespace
-
-std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file) {
+std::string definition_text(const std::filesystem::path& file) {
   const DataFile data(file);
   if (data.size() > most_definition_bytes) {
     throw ConfigError(
         {{file.string(), "", fmt::format("has {} bytes, must be at most {}", data.size(), most_definition_bytes), "", 0}});
   }
-  return std::make_unique<HuggingFaceTokenizer>(data.text(), file.string());
+  return data.text();
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file) {
+  return std::make_unique<HuggingFaceTokenizer>(definition_text(file), file.string());
+}
+
+std::vector<AddedToken> added_tokens_of(const std::filesystem::path& file) {
+  return read_added_tokens(definition_text(file), file.string());
 }
 
 }  // namespace plait::data

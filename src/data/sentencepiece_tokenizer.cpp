@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/message.h"
 #include "core/utf8.h"
 #include "data/document_encoder.h"
 #include "data/files.h"
@@ -113,6 +114,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
   }
 
+  bool has_piece(const AddedToken& token) const {
+    return token.id < processor_.GetPieceSize() && processor_.IdToPiece(token.id) == token.content;
+  }
   std::string kind() const override { return "sentencepiece"; }
   std::int64_t vocab() const override { return processor_.GetPieceSize(); }
 
@@ -349,8 +353,15 @@ std::string model_text(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
-  return std::make_unique<SentencePieceTokenizer>(model_text(model), model.string());
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model, const std::vector<AddedToken>& expected) {
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>(model_text(model), model.string());
+  for (const AddedToken& token : expected) {
+    if (tokenizer->has_piece(token)) continue;
+    throw ConfigError(
+        {{model.string(), "",
+          fmt::format("has no '{}' of id {}, which tokenizer.json adds", printable(token.content, 60), token.id), "", 0}});
+  }
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab,

@@ -94,6 +94,18 @@ std::unique_ptr<TokenSource> open_shard(const std::filesystem::path& path, const
                                        options.data.document_token);
 }
 
+// What is no shard may be a text, of which somebody thinks that the model brought its tokenizer.
+std::unique_ptr<TokenSource> open_ids(const std::filesystem::path& path, const SourceOptions& options, bool keep_open) {
+  try {
+    return open_shard(path, options, keep_open);
+  } catch (const ConfigError& error) {
+    std::vector<ConfigProblem> problems = error.problems();
+    if (problems.empty() || options.data.no_tokenizer.empty() || is_token_shard(path)) throw;
+    problems.front().rule += " (" + options.data.no_tokenizer + ")";
+    throw ConfigError(std::move(problems));
+  }
+}
+
 // Its lines, or all of it as one document.
 EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encoder) {
   if (!is_jsonl(file.path())) {
@@ -114,7 +126,8 @@ std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOp
     throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
   }
   if (file.by_wildcard && is_packed_tokenizer(file.path)) return nullptr;
-  if (options.tokenizer.kind() == "tokens" || is_token_shard(file.path)) return open_shard(file.path, options, keep_open);
+  if (options.tokenizer.kind() == "tokens") return open_ids(file.path, options, keep_open);
+  if (is_token_shard(file.path)) return open_shard(file.path, options, keep_open);
   DataFile data(file.path);
   const bool as_it_lies = options.tokenizer.kind() == "bytes" && !is_jsonl(file.path) && !is_zstd(file.path);
   if (as_it_lies && data.size() > 0) {

@@ -50,11 +50,14 @@ class ByteTokenizer final : public Tokenizer {
 
 class TokenIdTokenizer final : public Tokenizer {
  public:
-  TokenIdTokenizer(std::string kind, std::int64_t vocab) : kind_(std::move(kind)), vocab_(vocab) {}
+  TokenIdTokenizer(std::string kind, std::int64_t vocab, std::string why)
+      : kind_(std::move(kind)), why_(std::move(why)), vocab_(vocab) {}
   std::string kind() const override { return kind_; }
   std::int64_t vocab() const override { return vocab_; }
   std::vector<std::int32_t> encode_piece(std::string_view, bool) const override {
-    throw ConfigError({{"data.tokenizer", kind_, "cannot encode text: the token ids were made by another program", "", 0}});
+    const std::string why = why_.empty() ? "" : " (" + why_ + ")";
+    throw ConfigError(
+        {{"data.tokenizer", kind_, "cannot encode text: the token ids were made by another program" + why, "", 0}});
   }
   std::string decode(std::span<const std::int32_t> tokens) const override {
     std::string text;
@@ -71,7 +74,7 @@ class TokenIdTokenizer final : public Tokenizer {
   }
 
  private:
-  std::string kind_;
+  std::string kind_, why_;
   std::int64_t vocab_;
 };
 
@@ -83,15 +86,16 @@ class TokenIdTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
 
-std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab) {
-  return std::make_unique<TokenIdTokenizer>(std::move(kind), vocab);
+std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab, std::string why) {
+  return std::make_unique<TokenIdTokenizer>(std::move(kind), vocab, std::move(why));
 }
 
 std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
   const DataConfig& data = config.data;
   if (data.tokenizer == "bytes") return make_byte_tokenizer();
   if (data.tokenizer == "huggingface") return load_huggingface(data.huggingface.file);
-  if (data.tokenizer != "sentencepiece") return make_token_id_tokenizer(data.tokenizer, config.model.vocab);
+  if (data.tokenizer != "sentencepiece")
+    return make_token_id_tokenizer(data.tokenizer, config.model.vocab, data.tokenizer == "tokens" ? data.no_tokenizer : "");
   if (!data.sentencepiece.model.empty()) return load_sentencepiece(data.sentencepiece.model);
   std::vector<std::filesystem::path> texts;
   for (const MatchedFile& file : match_files(data.training_files(), data.training_key())) {

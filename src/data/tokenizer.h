@@ -66,11 +66,13 @@ class Tokenizer {
 // Every byte is a token: vocabulary 256, any file will do.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-// Stands in for the tokenizer of token shards and of random tokens: knows only the size of the vocabulary.
-std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab);
+// Stands in for the tokenizer of token shards and of random tokens: knows only the size of the vocabulary. `why`: it is that
+// one, for messages.
+std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab, std::string why = "");
 
-// An existing SentencePiece model. ConfigError naming the file.
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model);
+// An existing SentencePiece model. ConfigError naming the file, also where a token that is `expected` is no piece of it with
+// that id.
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model, const std::vector<AddedToken>& expected = {});
 
 // A tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE (data/huggingface/definition.h says what of it). Gives the
 // ids that `tokenizers` gives with add_special_tokens=False. Text that is not UTF-8 is encoded with U+FFFD for each broken
@@ -78,6 +80,10 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model
 // 14) counts as unassigned: neither letter nor digit. decode() gives the bytes of all tokens, special ones too. ConfigError
 // naming file, field and value.
 std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file);
+
+// The added tokens of a tokenizer.json of any kind, of which nothing else is read: contents and ids. ConfigError naming file,
+// field and value.
+std::vector<AddedToken> added_tokens_of(const std::filesystem::path& file);
 
 // Trains a unigram model (Kudo 2018) with byte fallback, so that decode(encode(text)) == text. Single-threaded and without
 // random choices: the same files give the same model. Of more than 64 MiB of text, every n-th line is used.

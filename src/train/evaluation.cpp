@@ -230,7 +230,7 @@ class Evaluation {
   const EvaluationRequest& request_;
   const Config& config_;
   launch::RankContext& rank_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::shared_ptr<const data::Tokenizer> tokenizer_;
   Session session_;
   comm::Meeting meeting_;
   DeviceMemory host_memory_;

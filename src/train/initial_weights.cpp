@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/huggingface/foreign_weights.h"
+#include "checkpoint/run_directory.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "model/parameters.h"
@@ -179,6 +180,7 @@ Origin origin_of(const checkpoint::FoundCheckpoint& found, const Config& config)
     if (model.no_tokenizer.empty()) origin.tokenizer = data::create_tokenizer(*origin.config);
     // Whoever gives a tokenizer does not miss it.
     if (data::has_text(config.data.tokenizer)) model.no_tokenizer.clear();
+    if (config.data.tokenizer != "sentencepiece") model.other_tokenizer.clear();
     origin.notes = model.notes();
     return origin;
   }
@@ -261,6 +263,16 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
     compare_arithmetic(config.model, before->model, comparison);
   }
   comparison.finish();
+}
+
+std::shared_ptr<const data::Tokenizer> same_tokenizer(const Config& config,
+                                                      const std::shared_ptr<const data::Tokenizer>& theirs,
+                                                      const std::filesystem::path& run_dir) {
+  Comparison comparison(run_dir.string());
+  std::vector<std::string> notes;  // of tokenizers that cannot be compared
+  std::shared_ptr<const data::Tokenizer> tokenizer = common_tokenizer(config, theirs, run_dir, comparison, notes);
+  comparison.finish();
+  return tokenizer;
 }
 
 InitialWeights open_initial_weights(const Config& config) {

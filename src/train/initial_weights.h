@@ -26,6 +26,12 @@ std::string changed_moments(const Config& before, const Config& now);
 // checkpoint was written under, and with the tokenizer, if that is not the run's.
 void require_same_model(const Config& config, const checkpoint::CheckpointReader& reader, const std::filesystem::path& run_dir);
 
+// The tokenizer of a configuration for weights that were trained with `theirs`, of the run or model in `run_dir`. ConfigError
+// with the remedy where it is another one.
+std::shared_ptr<const data::Tokenizer> same_tokenizer(const Config& config,
+                                                      const std::shared_ptr<const data::Tokenizer>& theirs,
+                                                      const std::filesystem::path& run_dir);
+
 struct InitialWeights {
   checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()
   std::shared_ptr<const data::Tokenizer> tokenizer;  // of the new run: the other run's, wherever both have one

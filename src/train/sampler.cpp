@@ -88,7 +88,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   // One sequence may not have the length that FP8 products need, and one scale for a whole micro-batch would be another one.
   if (config.precision.matmul == MatmulType::fp8) config.precision.matmul.reset();
   config.data.documents = Documents::joined;  // the prompt and what follows it
-  const std::unique_ptr<data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
+  const std::shared_ptr<const data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
 
   launch::LaunchPlan alone;
   alone.devices = {device};

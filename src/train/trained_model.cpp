@@ -9,6 +9,8 @@
 #include "checkpoint/run_directory.h"
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "train/initial_weights.h"
 
 namespace plait::train {
 namespace {
@@ -16,34 +18,60 @@ namespace {
 namespace fs = std::filesystem;
 namespace hf = checkpoint::huggingface;
 
-// Fills keys.tokenizer and what goes with it; else says why not.
-std::string find_tokenizer(const fs::path& model, ModelDirectory& keys) {
-  const auto fits = [&](const data::Tokenizer& tokenizer) { return tokenizer.vocab() <= keys.model.vocab; };
+// On one line.
+std::string reason(const ConfigError& error) {
+  if (error.problems().empty()) return error.what();
+  const ConfigProblem& problem = error.problems().front();
+  return fmt::format("{}{}{}: {}", problem.path, problem.value.empty() ? "" : "=", problem.value, problem.rule);
+}
+
+// Why the tokenizer in `file` cannot be taken, which `load` makes; "" if it can, or is not there.
+template <typename Load>
+std::string why_not(const fs::path& file, std::int64_t vocab, const Load& load) {
+  try {
+    refuse_dangling_link(file);
+    const std::int64_t tokens = load(file)->vocab();
+    if (tokens <= vocab) return "";
+    return fmt::format("{}: has {} tokens, more than the vocabulary of the model, {}", file.string(), tokens, vocab);
+  } catch (const ConfigError& error) {
+    return reason(error);
+  }
+}
+
+// Fills keys.tokenizer and what goes with it, and says what was not taken and why.
+void find_tokenizer(const fs::path& model, FoundModel& found) {
+  ModelDirectory& keys = found.keys;
   const fs::path file = model / "tokenizer.json", pieces = model / "tokenizer.model";
-  std::string why = "there is none that plait knows";
-  if (fs::exists(file)) {
-    try {
-      if (fits(*data::load_huggingface(file))) {
-        keys.tokenizer = "huggingface", keys.huggingface.file = file.string();
-        return "";
-      }
-      why = "its tokenizer has more tokens than its vocabulary";
-    } catch (const ConfigError& error) {
-      why = error.what();
+  const auto is_there = [](const fs::path& path) { return fs::exists(fs::symlink_status(path)); };
+  std::string why;
+  if (is_there(file)) {
+    why = why_not(file, keys.model.vocab, data::load_huggingface);
+    if (why.empty()) {
+      keys.tokenizer = "huggingface", keys.huggingface.file = file.string();
+      return;
     }
   }
-  if (fs::exists(pieces)) {
-    try {
-      if (fits(*data::load_sentencepiece(pieces))) {
-        keys.tokenizer = "sentencepiece", keys.sentencepiece.model = pieces.string();
-        return "";
-      }
-    } catch (const ConfigError& error) {
-      why = error.what();
+  if (is_there(pieces)) {
+    const std::string why_no_pieces = why_not(pieces, keys.model.vocab, [&](const fs::path& path) {
+      // Text that has them would be other tokens than the model was trained with.
+      if (!is_there(file)) return data::load_sentencepiece(path);
+      refuse_dangling_link(file);
+      return data::load_sentencepiece(path, data::added_tokens_of(file));
+    });
+    if (why_no_pieces.empty()) {
+      keys.tokenizer = "sentencepiece", keys.sentencepiece.model = pieces.string();
+      found.other_tokenizer = why;
+      return;
+    }
+    if (why_no_pieces == why) {
+      why += ", so that nothing says which tokens it adds to those of tokenizer.model";
+    } else {
+      why += (why.empty() ? "" : "; ") + why_no_pieces;
     }
   }
   keys.tokenizer = "tokens";
-  return why;
+  found.no_tokenizer = why.empty() ? "there is none that plait knows" : why;
+  keys.no_tokenizer = fmt::format("the tokenizer of {} was not taken over: {}", model.string(), found.no_tokenizer);
 }
 
 }  // namespace
@@ -52,6 +80,8 @@ std::vector<std::string> FoundModel::notes() const {
   std::vector<std::string> notes;
   if (!no_tokenizer.empty())
     notes.push_back("no tokenizer was taken over, so data is token shards (data.tokenizer: tokens): " + no_tokenizer);
+  if (!other_tokenizer.empty())
+    notes.push_back("the tokenizer is that of tokenizer.model, as tokenizer.json was not taken over: " + other_tokenizer);
   if (has_dropout) notes.push_back("its dropout is left out: plait computes none");
   return notes;
 }
@@ -63,7 +93,7 @@ FoundModel find_model(const fs::path& directory) {
   found.keys.model = std::move(foreign.model);
   found.positions = foreign.positions;
   found.has_dropout = foreign.has_dropout;
-  found.no_tokenizer = find_tokenizer(directory, found.keys);
+  find_tokenizer(directory, found);
   return found;
 }
 
@@ -86,9 +116,24 @@ Config trained_config(const fs::path& weights, const std::vector<std::string>& o
   return config_of_model(find_model(weights), fs::canonical(weights).filename().string(), overrides);
 }
 
-std::unique_ptr<data::Tokenizer> trained_tokenizer(const Config& config, const fs::path& run_dir) {
-  if (!hf::is_model_directory(run_dir) && data::has_tokenizer(run_dir)) return data::load_tokenizer(run_dir);
+std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, const fs::path& run_dir) {
   const DataConfig& data = config.data;
+  const auto is_that_of = [&](const Config& own) {
+    return data.tokenizer == own.data.tokenizer && data.huggingface.file == own.data.huggingface.file &&
+           data.sentencepiece.model == own.data.sentencepiece.model && data.sentencepiece.vocab == own.data.sentencepiece.vocab;
+  };
+  if (hf::is_model_directory(run_dir)) {
+    const Config own = config_of_model(find_model(run_dir), "model");
+    if (!data::has_text(data.tokenizer) || !data::has_text(own.data.tokenizer) || is_that_of(own))
+      return data::create_tokenizer(config);
+    return same_tokenizer(config, data::create_tokenizer(own), run_dir);
+  }
+  if (data::has_tokenizer(run_dir)) {
+    std::shared_ptr<const data::Tokenizer> own = data::load_tokenizer(run_dir);
+    // Of token ids, the run's own tokenizer tells the text.
+    if (!data::has_text(data.tokenizer) || is_that_of(checkpoint::load_config_of(run_dir))) return own;
+    return same_tokenizer(config, own, run_dir);
+  }
   if (data.tokenizer == "sentencepiece" && data.sentencepiece.model.empty()) {
     throw ConfigError(
         {{run_dir.string(), "",

@@ -18,6 +18,7 @@ struct FoundModel {
   ModelDirectory keys;                     // its tokenizer, else data.tokenizer: tokens
   std::int64_t positions = 0;              // the longest sequence that it was made for
   std::string no_tokenizer;                // why its tokenizer is not taken over; "" if it is
+  std::string other_tokenizer;             // why it is tokenizer.model and not the tokenizer.json beside it; "" if it is not so
   bool has_dropout = false;                // which plait does not compute
   std::vector<std::string> notes() const;  // for the user
 };
@@ -37,7 +38,7 @@ Config config_of_model(const FoundModel& model, const std::string& name, const s
 Config trained_config(const std::filesystem::path& weights, const std::vector<std::string>& overrides = {});
 
 // The tokenizer that the run in `run_dir` keeps; that of the configuration where it is a copy of a checkpoint without its run,
-// or a model of transformers.
-std::unique_ptr<data::Tokenizer> trained_tokenizer(const Config& config, const std::filesystem::path& run_dir);
+// or a model of transformers. ConfigError where the configuration names another one than these.
+std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, const std::filesystem::path& run_dir);
 
 }  // namespace plait::train

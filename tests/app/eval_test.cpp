@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "program_test.h"
+#include "test_paths.h"
 
 namespace plait::app {
 namespace {
@@ -252,6 +253,9 @@ TEST_F(EvalCommand, SaysWhatWillNotDo) {
   EXPECT_EQ(plait("eval @/runs/r --layout 'pipeline=2 schedule=1f1b virtual_stages=1'").status, 0);
   EXPECT_THAT(refused("eval @/runs/r --data @/nothing.txt"), HasSubstr("nothing.txt"));
   EXPECT_THAT(refused("eval @/runs/none"), HasSubstr("none"));
+  const std::string tokenizer = std::string(test_paths::source) + "/tests/data/huggingface/gpt2.json";
+  EXPECT_THAT(refused("eval @/runs/r --set 'data.tokenizer={file: " + tokenizer + "}'"),
+              HasSubstr("data.tokenizer=huggingface: must be bytes, which the weights of"));
   EXPECT_EQ(plait("eval @/runs/r --tokens @/tokens.safetensors").status, 2);
   EXPECT_THAT(refused("eval @/runs/r --tokens @/tokens.safetensors --logits @/./tokens.safetensors"),
               HasSubstr("tokens.safetensors: must be another file than that of --tokens"));

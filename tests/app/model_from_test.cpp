@@ -114,6 +114,8 @@ TEST_F(ModelFrom, StandsForShapeTokenizerAndWeightsAndIsNotNeededAgain) {
   EXPECT_EQ(sampled.status, 0) << sampled.errors;
   EXPECT_EQ(sampled.output, same.output);
   // As many sequences at once, since BLAS libraries may round products of more rows otherwise.
+  EXPECT_THAT(refused("eval @/hf --data @/text --set launch.device=cpu --set data.tokenizer=bytes"),
+              HasSubstr("data.tokenizer=bytes: must be {file: "));
   const std::string evaluated =
       " --data @/text --json --set launch.device=cpu --set data.sequence_length=16 --set train.global_batch=4 --set "
       "train.micro_batch=2";
@@ -159,6 +161,14 @@ TEST_F(ModelFrom, RefusesWhatDiffersAndWhatThereIsNot) {
   EXPECT_THAT(refused("train @/c.yaml --set model.from=@/none"),
               AllOf(HasSubstr("none/config.json"), Not(HasSubstr("model.layers"))));
   EXPECT_THAT(refused("export " + model + " --out @/out"), HasSubstr("is a model of transformers already"));
+  // Who gives text hears why there is no tokenizer for it.
+  write("text.txt", "some text, and a little more of it");
+  const std::string why = "llama was not taken over: there is none that plait knows";
+  EXPECT_THAT(refused("sample " + model + " --cpu --prompt hi"), AllOf(HasSubstr("cannot encode text"), HasSubstr(why)));
+  for (const std::string& command :
+       {"eval " + model + " --set launch.device=cpu --set data.sequence_length=16 --data @/text.txt",
+        from + " --set data.train=@/text.txt"})
+    EXPECT_THAT(refused(command), AllOf(HasSubstr("text.txt: is not a token shard"), HasSubstr(why)));
   EXPECT_FALSE(fs::exists(path("run")));
   // Files that hold another model than config.json says, or end early.
   fs::copy(model, path("hf"));

@@ -232,6 +232,10 @@ void read_post_processor(const Field& post_processor, TokenizerDefinition& to) {
   }
 }
 
+nlohmann::json parse_document(const std::string& json, const std::string& origin) {
+  return parse_json(json, [&](const std::string& problem) { throw ConfigError({{origin, "", problem, "", 0}}); });
+}
+
 void read_decoder(const Field& decoder) {
   const std::vector<Field> parts = parts_of(decoder, "decoders");
   if (parts.size() != 1 || parts[0]["type"].text() != "ByteLevel") decoder.refuse("must be ByteLevel, as the pre-tokenizer is");
@@ -239,9 +243,20 @@ void read_decoder(const Field& decoder) {
 
 }  // namespace
 
+std::vector<AddedToken> read_added_tokens(const std::string& json, const std::string& origin) {
+  const nlohmann::json document = parse_document(json, origin);
+  const Field added = Field(document, origin)["added_tokens"];
+  std::vector<AddedToken> tokens;
+  if (added.is_null()) return tokens;
+  for (const Field& field : added.items()) {
+    const auto id = static_cast<std::int32_t>(field["id"].whole(0, limits::vocab.most - 1));
+    tokens.push_back({.content = field["content"].text(), .id = id});
+  }
+  return tokens;
+}
+
 TokenizerDefinition read_tokenizer_definition(const std::string& json, const std::string& origin) {
-  const nlohmann::json document =
-      parse_json(json, [&](const std::string& problem) { throw ConfigError({{origin, "", problem, "", 0}}); });
+  const nlohmann::json document = parse_document(json, origin);
   const Field file(document, origin);
   if (file["model"].is_null()) file["model"].refuse("must be there: this is no tokenizer.json of Hugging Face's tokenizers");
   for (const char* key : {"truncation", "padding"}) {

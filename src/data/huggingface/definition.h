@@ -34,4 +34,7 @@ struct TokenizerDefinition {
 // file), field, value and what would have been right.
 TokenizerDefinition read_tokenizer_definition(const std::string& json, const std::string& origin);
 
+// Contents and ids of its added_tokens, whatever else it says.
+std::vector<AddedToken> read_added_tokens(const std::string& json, const std::string& origin);
+
 }  // namespace plait::data
