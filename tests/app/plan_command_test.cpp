@@ -254,7 +254,7 @@ TEST_F(PlanCommand, MessagesThroughHostMemoryArePlannedAsThat) {
   const nlohmann::json links = plan(pipeline, ""), by_host = plan(pipeline, "--set comm.p2p=host");
   EXPECT_GT(step(by_host), 1.01 * step(links));
   EXPECT_EQ(step(by_host), step(plan(pipeline, all_pairs)));
-  EXPECT_EQ(step(by_host), step(plan(pipeline, "--set comm.peer_access=off")));
+  EXPECT_GE(step(plan(pipeline, "--set comm.peer_access=off")), step(by_host)) << "sums of tied tables too";
   EXPECT_LE(by_host["links"]["pipeline"]["min_gb_per_s"].get<double>(), 36);
   EXPECT_EQ(step(plan(data, "--set comm.p2p=host")), step(plan(data, "--set comm.reductions=library")))
       << "collectives of the library keep their links";
