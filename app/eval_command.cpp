@@ -62,7 +62,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   const Config trained = train::trained_config(run);
   std::vector<std::string> overrides = verify::serial_overrides();
   overrides.push_back("comm.p2p_pairs=[]");  // of the run's ranks, which may be more
-  overrides.push_back("comm.braid=none");  // there is one pass, which has no partner
+  overrides.push_back("comm.braid=none");    // there is one pass, which has no partner
   overrides.push_back("train.micro_batch=" + std::to_string(std::max<std::int64_t>(1, trained.train.micro_batch)));
   // The table of positions has the rows it was trained with, whatever the windows.
   if (trained.model.position == Position::learned) {

@@ -299,8 +299,8 @@ std::string concurrent_table(const Json& result) {
   std::string out =
       head_text(result) + fmt::format("; messages of {}, medians of {} rounds\n\n",
                                       format_size(result["bytes"].get<std::size_t>()), result["rounds"].get<int>());
-  out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10}  {:>12}  {:>10}\n", "pair", "link", "transport", "alone GB/s", "at once GB/s",
-                     "of nominal");
+  out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10}  {:>12}  {:>10}\n", "pair", "link", "transport", "alone GB/s",
+                     "at once GB/s", "of nominal");
   std::string slow;
   for (const Json& pair : result["pairs"]) {
     const std::string name = fmt::format("{} -> {}", pair["from"].get<int>(), pair["to"].get<int>());

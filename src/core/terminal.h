@@ -18,8 +18,8 @@ int display_width(std::string_view text);
 // `indent` spaces, which count. Newlines that it has stay.
 std::string folded(std::string_view text, int width, int indent = 0);
 
-// `text`, of one line without colours, if it takes up to `width` columns; else what fits of it, a whole word at the end if there
-// is one, and a mark: "…", or "..." where the terminal has no Unicode.
+// `text`, of one line without colours, if it takes up to `width` columns; else what fits of it, a whole word at the end if
+// there is one, and a mark: "…", or "..." where the terminal has no Unicode.
 std::string shortened(std::string_view text, int width, bool unicode);
 
 }  // namespace plait

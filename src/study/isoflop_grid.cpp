@@ -127,8 +127,8 @@ std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch, 
   const std::string asked = fmt::format("{:.3g} FLOPs are {} at N={:.3g}", point.budget, plural(point.steps, "step"), size);
   if (sequences >= 1) {
     const auto most = static_cast<std::int64_t>(std::min(sequences, 1e15));
-    return fmt::format("{}, which miss it by {:.2g} %: lower train.global_batch to {}or leave this size out of this budget", asked,
-                       100 * off, most == 1 ? "1 " : fmt::format("{} or less, ", most));
+    return fmt::format("{}, which miss it by {:.2g} %: lower train.global_batch to {}or leave this size out of this budget",
+                       asked, 100 * off, most == 1 ? "1 " : fmt::format("{} or less, ", most));
   }
   // Not even with batches of one sequence, of whose steps the budget may be a multiple.
   const double step = 6 * size * static_cast<double>(sequence_length);

@@ -210,7 +210,8 @@ TEST_F(PlanCommand, PairsOfRanksThatThereAreNotAreRefused) {
   const std::string pair = " 'comm.p2p_pairs=[0-5=host]'";
   EXPECT_THAT(refused(std::string("train @/job.yaml") + settled + pair),
               HasSubstr("comm.p2p_pairs=0-5=host: names a rank that does not exist; the job has 2 ranks"));
-  EXPECT_THAT(refused("train @/job.yaml --set" + pair), HasSubstr("comm.p2p_pairs=0-5=host: names a")) << "also of what is open";
+  EXPECT_THAT(refused("train @/job.yaml --set" + pair), HasSubstr("comm.p2p_pairs=0-5=host: names a"))
+      << "also of what is open";
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/runs"));
 }
 

@@ -55,7 +55,8 @@ TEST_F(StudyFitCommand, ARefusedFitIsAFailedCheck) {
   EXPECT_THAT(refused("study fit @/nowhere"), HasSubstr("no such directory"));
   EXPECT_THAT(refused("study fit @/runs --bootstraps 0"), HasSubstr("--bootstraps"));
   for (const char* confidence : {"nan", "0.4", "1", "much"})
-    EXPECT_THAT(refused(std::string("study fit @/runs --confidence ") + confidence), HasSubstr("must be a number from 0.5 to 0.999"));
+    EXPECT_THAT(refused(std::string("study fit @/runs --confidence ") + confidence),
+                HasSubstr("must be a number from 0.5 to 0.999"));
 }
 
 }  // namespace

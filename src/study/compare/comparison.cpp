@@ -106,7 +106,8 @@ void judge(ComparedPoint& point, double threshold, std::size_t points) {
     point.change = Change::slower;
   } else if (differs && longer < 0 && -longer >= threshold) {
     point.change = Change::faster;
-  } else if (point.has_interval() && point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
+  } else if (point.has_interval() && point.factor.interval.low >= 1 - threshold &&
+             point.factor.interval.high <= 1 + threshold) {
     point.change = Change::same;
   } else {
     point.change = Change::cannot_tell;

@@ -117,10 +117,11 @@ std::string accuracy_table(const std::vector<Accuracy>& runs, int width) {
   std::string text = table.text(width);
   const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error),
                             memory = sizes_of(runs, &Accuracy::worst_memory_error);
-  text += folded(fmt::format("{}: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most",
-                             plural(runs.size(), "run"), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
-                             100 * *std::max_element(memory.begin(), memory.end())),
-                 width, 4);
+  text +=
+      folded(fmt::format("{}: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most",
+                         plural(runs.size(), "run"), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
+                         100 * *std::max_element(memory.begin(), memory.end())),
+             width, 4);
   if (runs.size() == 1) return text + "\n";
   return text + fmt::format("\nthe run predicted to be fastest is {:.1f} % slower than the one that was fastest\n",
                             100 * regret(runs));
