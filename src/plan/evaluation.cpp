@@ -145,6 +145,29 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
 }
 
+// Fills in what follows from a placement: where ranks are, and the step.
+void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
+                        const PlacementOptions& options) {
+  const StepCosts costs(site.machine, stages);
+  result.placement = placer.place(costs.traffic(), options);
+  const PlacementCost& cost = result.placement.cost;
+  if (!cost.possible()) {
+    throw ConfigError("placement: on this topology some ranks of " + stages.front().layout.to_string() +
+                      " cannot reach those they need");
+  }
+  topology::Fabric& fabric = *site.fabric;
+  require_one_host(stages.front(), result.placement.gpu_of_rank, fabric);
+  result.tensor = axis_link(cost.of(parallel::groups::tensor), fabric, "tensor groups");
+  result.pipeline = axis_link(cost.messages, fabric, "messages");
+  result.data = axis_link(cost.of(parallel::groups::replicas), fabric, "data groups");
+  const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
+  result.step_seconds = simulated.step_seconds;
+  result.bubble_fraction = simulated.mean_bubble_fraction();
+  result.ledger = simulated.mean_ledger();
+  result.critical = simulated.critical_sums;
+  result.extrapolated = costs.extrapolated();
+}
+
 // What makes such an item of memory smaller.
 std::string remedy_for(const std::string& kind, const Candidate& c) {
   const bool sharded = kind == "optimizer" || kind == "gradients";
@@ -196,24 +219,8 @@ std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t v
 
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
                           const PlacementOptions& options) {
-  const Layout& layout = stages.front().layout;
-  const StepCosts costs(site.machine, stages);
   Evaluation result = evaluate_memory(config, stages, site.machine);
-  result.placement = placer.place(costs.traffic(), options);
-  const PlacementCost& cost = result.placement.cost;
-  if (!cost.possible())
-    throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
-  topology::Fabric& fabric = *site.fabric;
-  require_one_host(stages.front(), result.placement.gpu_of_rank, fabric);
-  result.tensor = axis_link(cost.of(parallel::groups::tensor), fabric, "tensor groups");
-  result.pipeline = axis_link(cost.messages, fabric, "messages");
-  result.data = axis_link(cost.of(parallel::groups::replicas), fabric, "data groups");
-  const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
-  result.step_seconds = simulated.step_seconds;
-  result.bubble_fraction = simulated.mean_bubble_fraction();
-  result.ledger = simulated.mean_ledger();
-  result.critical = simulated.critical_sums;
-  result.extrapolated = costs.extrapolated();
+  place_and_simulate(result, stages, site, placer, options);
   return result;
 }
 
@@ -232,12 +239,13 @@ Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int rank
   Config shorter = config;
   if (shortened) shorter.train.global_batch = 2 * few * per_round;
   const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
-  if (Evaluation memory = evaluate_memory(shorter, stages, site.machine); !memory_problem(memory, site.machine).empty())
-    return memory;
-  Evaluation second = evaluate_plans(shorter, stages, site, placer, options);
+  Evaluation second = evaluate_memory(shorter, stages, site.machine);
+  if (!memory_problem(second, site.machine).empty()) return second;
+  place_and_simulate(second, stages, site, placer, options);
   if (!shortened) return second;
   shorter.train.global_batch = few * per_round;
-  const Evaluation first = evaluate(shorter, vocab, ranks, site, placer, options);
+  Evaluation first;  // its memory is not asked for
+  place_and_simulate(first, stage_plans(shorter, vocab, ranks, site), site, placer, options);
   const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);
   const double bubble = second.bubble_fraction * second.step_seconds;
   const double bubble_of_more = more * (bubble - first.bubble_fraction * first.step_seconds);
