@@ -319,7 +319,10 @@ class Watchdog::Watch {
     if (!reading) return "";
     const auto silence = [this](int rank) {
       const auto& place = places_[static_cast<std::size_t>(rank)];
-      return place ? silence_at(*place) : Silence{Silence::Kind::unknown, "does not answer"};
+      if (place) return silence_at(*place);
+      return Silence{Silence::Kind::unknown,
+                     "does not answer: its process has ended or is stopped, or the network between it and this rank is cut or "
+                     "too slow"};
     };
     std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
     answers[static_cast<std::size_t>(spec_.rank)] = rank_standing(spec_.rank, spec_.layout, spec_.ends, *reading);
