@@ -71,6 +71,10 @@ constexpr int quickly_placed_ranks = 16;
 
 constexpr std::size_t most_threads = 4;
 
+// Of the best by simulation, those whose stages are also looked at as FLOPs would cut them: at most so many, and no slower.
+constexpr std::size_t most_cut_again = 4;
+constexpr double worth_cutting_again = 1.05;
+
 // Of an exact placement, for each candidate.
 constexpr std::int64_t nodes_while_ranking = 100'000;
 
@@ -96,6 +100,7 @@ class PlanSearch {
     open_desks();
     simulate_best();
     if (evaluations_.empty()) refuse();
+    try_other_cuts();
     arrange();
     look_closely();
     job_.config = with(config_, job_.best.candidate);
@@ -170,18 +175,23 @@ class PlanSearch {
     look_at(likely, 2 * options_.most_looked_at);
   }
 
+  PlacementOptions while_ranking() const {
+    PlacementOptions quick = options_.placement;
+    quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
+    return quick;
+  }
+
   using Queue = std::vector<const EstimatedCandidate*>;
 
   // In this order, until `most` have been looked at in all or the rest are slower by their estimate than what was simulated.
   void look_at(const Queue& queue, int most) {
-    PlacementOptions quick = options_.placement;
-    quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
     // Those that turn out to be impossible do not count, so there may be another round.
     for (std::size_t begin = 0; begin < queue.size() && job_.looked_at < most;) {
       const std::size_t end = std::min(queue.size(), begin + static_cast<std::size_t>(most - job_.looked_at));
       OrderedTasks<Evaluation> evaluations(end - begin, desks_.size(), [&, begin](std::size_t n, std::size_t thread) {
         Desk& desk = desks_[thread];
-        return evaluate_shortened(with(config_, queue[begin + n]->candidate), vocab_, ranks_, desk.site, desk.placer, quick);
+        return evaluate_shortened(with(config_, queue[begin + n]->candidate), vocab_, ranks_, desk.site, desk.placer,
+                                  while_ranking());
       });
       for (std::size_t n = begin; n < end; ++n) {
         const EstimatedCandidate& next = *queue[n];
@@ -213,10 +223,40 @@ class PlanSearch {
     evaluations_.push_back(std::move(evaluation));
   }
 
-  // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
-  void arrange() {
+  // Stages cut by seconds of compute take no regard of what ranks wait for, which is at times less with those cut by FLOPs.
+  void try_other_cuts() {
+    sort_evaluations();
+    const double limit = worth_cutting_again * best_seconds_;
+    std::vector<Evaluation*> again;
+    for (Evaluation& e : evaluations_) {
+      if (e.step_seconds > limit || again.size() == most_cut_again) break;
+      if (!e.candidate.stages.empty()) again.push_back(&e);
+    }
+    const auto by_flops = [&](std::size_t n) {
+      Candidate candidate = again[n]->candidate;
+      candidate.stages.clear();
+      return candidate;
+    };
+    OrderedTasks<Evaluation> others(again.size(), desks_.size(), [&](std::size_t n, std::size_t thread) {
+      Desk& desk = desks_[thread];
+      return evaluate_shortened(with(config_, by_flops(n)), vocab_, ranks_, desk.site, desk.placer, while_ranking());
+    });
+    for (std::size_t n = 0; n < again.size(); ++n) {
+      Evaluation other = others.take(n);
+      if (other.step_seconds >= again[n]->step_seconds || !memory_problem(other, site_.machine).empty()) continue;
+      other.estimated_seconds = again[n]->estimated_seconds;
+      *again[n] = std::move(other);
+    }
+  }
+
+  void sort_evaluations() {
     std::stable_sort(evaluations_.begin(), evaluations_.end(),
                      [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
+  }
+
+  // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
+  void arrange() {
+    sort_evaluations();
     job_.fitting = static_cast<int>(waiting_.size()) - static_cast<int>(memory_problems_.size());
     std::vector<Evaluation> first_of_layout, others;
     std::vector<std::string> seen;

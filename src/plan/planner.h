@@ -6,8 +6,9 @@
 //
 // The estimate decides which candidates are simulated; the simulator decides among those. First come the most promising of each
 // layout, then the others, as long as their estimate (times `estimate_trust`) is below the best simulated time, and at most
-// `most_looked_at` in all. If none of these fits, as many more that should fit by their estimate. Candidates are simulated on
-// several threads; the answer does not depend on how many.
+// `most_looked_at` in all. If none of these fits, as many more that should fit by their estimate. The estimate cuts a
+// pipeline's stages by seconds; the best few by simulation are looked at with stages cut by FLOPs too. Candidates are simulated
+// on several threads; the answer does not depend on how many.
 #pragma once
 
 #include <optional>

@@ -293,6 +293,22 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   EXPECT_TRUE(plan(9, "[]", nothing_open).config.parallel.stages.empty()) << "what leaves nothing open runs as it says";
 }
 
+// What ranks wait for on slow links is at times less with the cut that computes less evenly.
+TEST(Planner, TakesTheCutByFlopsWhereThatIsFaster) {
+  topology::Fabric fabric = fixture("pcie_8.txt");
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  for (const auto& [words, by_flops] : std::map<int, bool>{{4096, false}, {16384, true}}) {
+    const Config config = parse_config(small, {"model.layers=12", "model.vocab=" + std::to_string(words), "parallel.pipeline=4",
+                                               "parallel.data=2", "parallel.schedule=1f1b", "train.micro_batch=1"});
+    const PlannedJob job = plan_job(config, words, 8, site, {.what_if = false});
+    EXPECT_EQ(job.config.parallel.stages.empty(), by_flops) << words;
+    Placer placer(fabric);
+    Candidate other = job.best.candidate;
+    other.stages.clear();
+    EXPECT_LE(job.best.step_seconds, 1.001 * evaluate(with(config, other), words, 8, site, placer).step_seconds) << words;
+  }
+}
+
 TEST(Planner, KeepsThePlansOfItsChoice) {
   const Config config = parse_config(small);
   topology::Fabric fabric = fixture("two_sockets.xml");
