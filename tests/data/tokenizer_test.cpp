@@ -7,6 +7,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <map>
+#include <string>
+#include <unordered_map>
 
 #include "core/config_error.h"
 #include "core/error.h"
@@ -82,6 +84,15 @@ TEST_F(SentencePiece, IsTrainedDeterministicallyAndIsLossless) {
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{400}), " <400>");
 }
 
+// A model that others could have trained: the library's options beside those that keep its training small and quiet.
+std::string trained(const std::string& sample, std::unordered_map<std::string, std::string> options) {
+  options.merge(std::unordered_map<std::string, std::string>{
+      {"input", sample}, {"model_prefix", ""}, {"hard_vocab_limit", "false"}, {"num_threads", "1"}, {"minloglevel", "2"}});
+  std::string model;
+  EXPECT_TRUE(sentencepiece::SentencePieceTrainer::Train(options, nullptr, &model).ok());
+  return model;
+}
+
 // Models that others trained mostly put a space before a text (add_dummy_prefix), which must not show where a long one is cut.
 TEST_F(SentencePiece, GivesALongTextTheTokensThatTheLibraryGives) {
   std::string text;
@@ -93,19 +104,11 @@ TEST_F(SentencePiece, GivesALongTextTheTokensThatTheLibraryGives) {
         // Takes the space from the begin of each text, where nothing then stands for it.
         if (std::string(prefix) == "false" && std::string(trimmed) == "true") continue;
         for (const char* type : {"unigram", "bpe"}) {
-          std::string model;
-          ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", sample},
-                                                                  {"model_prefix", ""},
-                                                                  {"model_type", type},
-                                                                  {"vocab_size", "60"},
-                                                                  {"hard_vocab_limit", "false"},
-                                                                  {"normalization_rule_name", rule},
-                                                                  {"add_dummy_prefix", prefix},
-                                                                  {"remove_extra_whitespaces", trimmed},
-                                                                  {"num_threads", "1"},
-                                                                  {"minloglevel", "2"}},
-                                                                 nullptr, &model)
-                          .ok());
+          const std::string model = trained(sample, {{"model_type", type},
+                                                     {"vocab_size", "60"},
+                                                     {"normalization_rule_name", rule},
+                                                     {"add_dummy_prefix", prefix},
+                                                     {"remove_extra_whitespaces", trimmed}});
           sentencepiece::SentencePieceProcessor whole;
           ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
           const auto tokenizer = load_sentencepiece(folder_.write("m.model", model));
@@ -149,21 +152,13 @@ TEST_F(SentencePiece, GivesALongTextWithoutSpacesTheTokensThatTheLibraryGives) {
     for (const char* prefix : {"true", "false"}) {
       for (const char* trimmed : {"true", "false"}) {
         if (std::string(prefix) == "false" && std::string(trimmed) == "true") continue;
-        std::string model;
-        ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", file},
-                                                                {"model_prefix", ""},
-                                                                {"model_type", "bpe"},
-                                                                {"vocab_size", "500"},
-                                                                {"hard_vocab_limit", "false"},
-                                                                {"byte_fallback", "true"},
-                                                                {"max_sentence_length", "10000"},
-                                                                {"normalization_rule_name", rule},
-                                                                {"add_dummy_prefix", prefix},
-                                                                {"remove_extra_whitespaces", trimmed},
-                                                                {"num_threads", "1"},
-                                                                {"minloglevel", "2"}},
-                                                               nullptr, &model)
-                        .ok());
+        const std::string model = trained(file, {{"model_type", "bpe"},
+                                                 {"vocab_size", "500"},
+                                                 {"byte_fallback", "true"},
+                                                 {"max_sentence_length", "10000"},
+                                                 {"normalization_rule_name", rule},
+                                                 {"add_dummy_prefix", prefix},
+                                                 {"remove_extra_whitespaces", trimmed}});
         sentencepiece::SentencePieceProcessor whole;
         ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
         const auto tokenizer = load_sentencepiece(folder_.write("m.model", model));
