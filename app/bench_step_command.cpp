@@ -62,11 +62,12 @@ void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
   const int width = terminal_width(stdout);
   const auto print_folded = [&](const std::string& line) { fmt::print("{}\n", folded(line, width, 16)); };
-  fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(),
-             r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(),
-             size("data"), size("tensor"), r["zero"].get<int>());
+  print_folded(fmt::format("{} on {} × {}: pipeline {} ({}) × data {} × tensor {}, zero {}", r["model"].get<std::string>(),
+                           r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"),
+                           r["schedule"].get<std::string>(), size("data"), size("tensor"), r["zero"].get<int>()));
   if (r.contains("alone"))
-    fmt::print("  alone         rank {} on one device, with copies of its own data for the others'\n", r["alone"].get<int>());
+    print_folded(fmt::format("  alone         rank {} on one device, with copies of its own data for the others'",
+                             r["alone"].get<int>()));
   print_folded(fmt::format("  batch         {} of {} of {} per data-parallel rank",
                            plural(r["micro_batches"].get<int>(), "micro-batch"),
                            plural(r["micro_batch"].get<int>(), "sequence"), plural(r["sequence_length"].get<int>(), "token")));
@@ -100,7 +101,7 @@ void print(const nlohmann::ordered_json& r) {
              folded("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):",
                     width, 4));
   for (const auto& row : r["breakdown"]) {
-    fmt::print("    {:<28} {:>4} x {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(),
+    fmt::print("    {:<28} {:>4} × {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(),
                row["ms"].get<double>());
   }
 }

@@ -85,7 +85,7 @@ nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::La
 
 std::string head_text(const nlohmann::ordered_json& result) {
   const auto text = [&](const char* key) { return result.at(key).get<std::string>(); };
-  return fmt::format("# {} x {} as {}, {}", result.at("ranks").get<int>(), text("device"), text("mode"), text("backend"));
+  return fmt::format("# {} × {} as {}, {}", result.at("ranks").get<int>(), text("device"), text("mode"), text("backend"));
 }
 
 std::string library_name(const nlohmann::ordered_json& result) {
@@ -129,7 +129,7 @@ void synchronize_within(const Event& event, std::chrono::milliseconds timeout, c
 
 std::string describe(const launch::LaunchPlan& plan) {
   const char* each = plan.mode == LaunchMode::threads ? "one thread each" : "one process each";
-  return std::to_string(plan.ranks) + " x " + device_name(plan.devices.front()) + ", " + each;
+  return std::to_string(plan.ranks) + " × " + device_name(plan.devices.front()) + ", " + each;
 }
 
 }  // namespace plait::bench

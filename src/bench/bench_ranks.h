@@ -44,7 +44,7 @@ int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& ar
 // The first members of every result: {"benchmark", "mode", "ranks", "device", "backend"}.
 nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
                                   const launch::RankContext& rank);
-// The same as the first line of a table: "# 2 x NVIDIA H200 as threads, NCCL".
+// The same as the first line of a table: "# 2 × NVIDIA H200 as threads, NCCL".
 std::string head_text(const nlohmann::ordered_json& result);
 // The communication library of a result: "Gloo" of "Gloo 0.5.0".
 std::string library_name(const nlohmann::ordered_json& result);
@@ -80,7 +80,7 @@ auto run_on(std::initializer_list<StreamRef> streams, launch::RankContext& rank,
   });
 }
 
-// "2 x NVIDIA H200, one thread each".
+// "2 × NVIDIA H200, one thread each".
 std::string describe(const launch::LaunchPlan& plan);
 
 }  // namespace plait::bench

@@ -196,7 +196,7 @@ TEST_P(BenchCommand, StepFitsTheTerminal) {
   const Outcome outcome = run(folder_.path(), "COLUMNS=60 " + step + " --set 'parallel={pipeline: 2, data: 1}'");
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("\n  batch "), HasSubstr("\n  worst "), HasSubstr("timed by itself")));
-  EXPECT_THAT(outcome.output, AllOf(StartsWith("run on 2 x "), HasSubstr("iB planned"), Not(HasSubstr(" 0.00 GiB")),
+  EXPECT_THAT(outcome.output, AllOf(StartsWith("run on 2 × "), HasSubstr("iB planned"), Not(HasSubstr(" 0.00 GiB")),
                                     Not(HasSubstr(" 0.0 TFLOP/s")), Not(HasSubstr(" 0.0000 TFLOP/s"))))
       << "a small model by the name of its run";
   for (const char* label : {"  batch ", "  worst ", "  one step "}) {

@@ -62,7 +62,7 @@ std::string nccl_version() {
 }  // namespace
 
 std::string Environment::machine() const {
-  std::string text = fmt::format("{} x {}, {:.0f} GiB", processors, cpu, memory_bytes / (1 << 30));
+  std::string text = fmt::format("{} × {}, {:.0f} GiB", processors, cpu, memory_bytes / (1 << 30));
   for (const GpuEnvironment& gpu : gpus) text += fmt::format("; {}, {:.0f} GiB", gpu.name, gpu.memory_bytes / (1 << 30));
   if (!gpus.empty()) text += fmt::format("; driver {}, CUDA {}, cuDNN {}, NCCL {}", driver, cuda, cudnn, nccl);
   return text;
