@@ -74,15 +74,18 @@ std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::J
   return splits_.split(costs, job.schedule.stages);
 }
 
-SegmentParts Estimator::parameters(const model::SegmentSizes& sizes) {
+const Estimator::Elements& Estimator::parameters(const model::SegmentSizes& sizes) {
   const auto [known, is_new] = parameters_.try_emplace(sizes.split.size);
   if (is_new) {
-    known->second = by_kind(sizes.shape, [&](int segment) {
+    const auto elements = [&](const std::vector<int>& segments) {
       double sum = 0;
-      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {segment}))
+      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, segments))
         sum += static_cast<double>(p.shape.elements());
       return sum;
-    });
+    };
+    const int head = sizes.shape.head_segment();
+    known->second.of_kind = by_kind(sizes.shape, [&](int segment) { return elements({segment}); });
+    known->second.of_both_ends = elements({0}) + elements({head}) - elements({0, head});
   }
   return known->second;
 }
@@ -113,11 +116,13 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
   const bool balances = cuts_stages_ && c.pipeline > 1;
   if (balances) job.stages = balanced_stages(job, without_head, beside_head);
-  const SegmentParts elements = parameters(job.sizes), saved = activation_bytes(job.sizes), once = scratch(job.sizes);
+  const Elements& elements = parameters(job.sizes);
+  const SegmentParts saved = activation_bytes(job.sizes), once = scratch(job.sizes);
 
   // What each pipeline rank holds.
   struct Load {
     double forward = 0, backward_input = 0, backward_weight = 0, elements = 0, saved = 0, once = 0;
+    double ends = 0;  // of the model: embedding, head
     double total() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
@@ -133,7 +138,9 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.forward += sum(passes.forward);
     load.backward_input += sum(passes.backward_input);
     load.backward_weight += sum(passes.backward_weight);
-    load.elements += sum(elements);
+    load.elements += sum(elements.of_kind);
+    load.ends += held[index_of(SegmentKind::embedding)] + held[index_of(SegmentKind::head)];
+    if (load.ends == 2 && held[index_of(SegmentKind::head)] > 0) load.elements -= elements.of_both_ends;
     load.saved += sum(saved);
     // Of the halves of a block one follows the other, and the gradient between them belongs to both.
     const auto any = [&](SegmentKind kind) { return held[index_of(kind)] > 0 ? once[index_of(kind)] : 0; };

@@ -42,15 +42,20 @@ class Estimator {
  private:
   std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes,
                                                       const PassSeconds& beside_head);
-  SegmentParts parameters(const model::SegmentSizes& sizes);  // elements on one tensor rank
-  SegmentParts scratch(const model::SegmentSizes& sizes);     // bytes
+  // Of parameters, on one tensor rank.
+  struct Elements {
+    SegmentParts of_kind{};   // a segment alone
+    double of_both_ends = 0;  // of embedding and head, what a rank that has both has once: a tied table
+  };
+  const Elements& parameters(const model::SegmentSizes& sizes);
+  SegmentParts scratch(const model::SegmentSizes& sizes);  // bytes
 
   const Config& config_;
   const std::int64_t vocab_;
   const DeviceKind kind_;
   const Machine& machine_;
   const bool cuts_stages_;
-  std::map<std::int64_t, SegmentParts> parameters_;  // by tensor
+  std::map<std::int64_t, Elements> parameters_;  // by tensor
   parallel::StageSplits splits_;
 };
 

@@ -309,6 +309,40 @@ TEST(Planner, TakesTheCutByFlopsWhereThatIsFaster) {
   }
 }
 
+// What it estimates to be far too large is never planned.
+TEST(Planner, DoesNotEstimateFarMoreBytesThanArePlanned) {
+  topology::Fabric fabric = fixture("nvswitch8.xml");
+  const Site site{.machine = {.profile = topology::nominal_profile("h200"), .calibration = {}}, .fabric = &fabric};
+  for (const char* model : {"gpt2-124m", "llama3-1b", "qwen2.5-1.5b"}) {
+    for (const char* layout : {"parallel.pipeline=1", "parallel.tensor=2", "parallel.pipeline=2 parallel.schedule=1f1b",
+                               "parallel.pipeline=2 parallel.schedule=zb-v", "parallel.data=2 parallel.zero=2"}) {
+      for (const char* micro_batch : {"1", "4"}) {
+        for (const char* recompute : {"none", "selective", "full"}) {
+          std::vector<std::string> keys = {std::string("model.preset=") + model,
+                                           std::string("train.micro_batch=") + micro_batch,
+                                           std::string("parallel.recompute=") + recompute,
+                                           "model.vocab=50304",
+                                           "parallel.data=1",
+                                           "parallel.zero=0"};
+          std::istringstream words(layout);
+          for (std::string key; words >> key;) keys.push_back(key);
+          const Config config =
+              parse_config("data: {tokenizer: random, sequence_length: 512}\ntrain: {steps: 1, global_batch: 32}", keys);
+          const ParallelConfig& p = config.parallel;
+          const int ranks = static_cast<int>(p.data * p.tensor * p.pipeline);
+          const Candidate c = enumerate(config, ranks).candidates.at(0);
+          Placer placer(fabric);
+          const Evaluation planned = evaluate(with(config, c), 50304, ranks, site, placer);
+          const double estimated = Estimator(config, 50304, site.kind, site.machine).estimate(c, {}).bytes;
+          const double share = estimated / (planned.most_bytes() - planned.library_bytes);
+          EXPECT_LT(share, 1.03) << model << " " << layout << " micro-batch " << micro_batch << " recompute " << recompute;
+          EXPECT_GT(share, 0.65) << model << " " << layout << " micro-batch " << micro_batch << " recompute " << recompute;
+        }
+      }
+    }
+  }
+}
+
 TEST(Planner, KeepsThePlansOfItsChoice) {
   const Config config = parse_config(small);
   topology::Fabric fabric = fixture("two_sockets.xml");
