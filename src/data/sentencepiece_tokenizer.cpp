@@ -31,8 +31,14 @@ class PieceReader {
  public:
   explicit PieceReader(std::string_view message) : rest_(message) {}
 
-  // The next piece; false behind the last.
-  bool next(std::int32_t& id, std::size_t& end) {
+  struct Piece {
+    std::int32_t id = 0;
+    std::string_view surface;  // its part of the text
+    std::size_t end = 0;       // of that part in the text
+  };
+
+  // The next piece; false behind the last. A field that it does not have keeps what it is in `out`.
+  bool next(Piece& out) {
     while (!rest_.empty()) {
       const std::uint64_t key = varint();
       if (key != (2 << 3 | 2)) {  // not `pieces`
@@ -43,9 +49,11 @@ class PieceReader {
       while (!piece.rest_.empty()) {
         const std::uint64_t field = piece.varint();
         if (field == (2 << 3 | 0)) {
-          id = static_cast<std::int32_t>(piece.varint());
+          out.id = static_cast<std::int32_t>(piece.varint());
+        } else if (field == (3 << 3 | 2)) {
+          out.surface = piece.bytes(piece.varint());
         } else if (field == (5 << 3 | 0)) {
-          end = static_cast<std::size_t>(piece.varint());
+          out.end = static_cast<std::size_t>(piece.varint());
         } else {
           piece.skip(field & 7);
         }
@@ -140,10 +148,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
-    std::string text, part;
+    std::string text;
     std::vector<int> ids;
     const auto flush = [&] {
-      if (!ids.empty() && processor_.Decode(ids, &part).ok()) text += part;
+      text += text_of(ids);
       ids.clear();
     };
     for (const std::int32_t token : tokens) {
@@ -156,6 +164,11 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     flush();
     return text;
+  }
+
+  std::optional<std::int32_t> unknown() const override {
+    const int id = processor_.unk_id();
+    return id < 0 ? std::nullopt : std::optional<std::int32_t>(id);
   }
 
   std::string definition() const override { return model_; }
@@ -183,10 +196,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     each_part(text, true, [&](const Part& part, std::size_t begin) {
       const std::string message = part.by->EncodeAsSerializedProto(part.text);
       PieceReader pieces(message);
-      std::int32_t id = 0;
-      for (std::size_t end = 0; pieces.next(id, end);) {
-        tokens.push_back(id);
-        ends.push_back(begin + std::min(end, part.text.size()));
+      for (PieceReader::Piece piece; pieces.next(piece);) {
+        tokens.push_back(piece.id);
+        ends.push_back(begin + std::min(piece.end, part.text.size()));
       }
     });
   }
@@ -280,6 +292,28 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (made->LoadFromSerializedProto(model_ + std::string("\x1a\x02\x18\x00", 4)).ok()) without_space_ = std::move(made);
     });
     return without_space_ ? *without_space_ : processor_;
+  }
+
+  // Bytes of byte fallback as they are. The library's own text has U+FFFD for those that are no character, so that a text which
+  // ends within one would not be the begin of the whole.
+  std::string text_of(const std::vector<int>& ids) const {
+    std::string text;
+    if (std::ranges::none_of(ids, [&](int id) { return processor_.IsByte(id); })) {
+      if (!ids.empty() && !processor_.Decode(ids, &text).ok()) text.clear();
+      return text;
+    }
+    const std::string message = processor_.DecodeIdsAsSerializedProto(ids);
+    PieceReader pieces(message);
+    for (const int id : ids) {
+      PieceReader::Piece piece;
+      require(pieces.next(piece), "SentencePiece decodes fewer pieces than it was given");
+      if (processor_.IsByte(id)) {
+        text += static_cast<char>(std::stoi(processor_.IdToPiece(id).substr(3, 2), nullptr, 16));  // "<0xE4>"
+      } else {
+        text += piece.surface;
+      }
+    }
+    return text;
   }
 
   std::vector<int> ids_of(std::string_view text) const { return ids_of(Part{text, &processor_}); }

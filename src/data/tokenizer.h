@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,8 +46,11 @@ class Tokenizer {
   // otherwise.
   virtual std::vector<std::int32_t> with_special_tokens(std::vector<std::int32_t> tokens, bool begins = true,
                                                         bool ends = true) const;
-  // Tokens without text, and the ids of a tokenizer that is not there, appear as " <id>".
+  // Tokens without text, and the ids of a tokenizer that is not there, appear as " <id>". More tokens only append to the text:
+  // those that are bytes of a character are these bytes.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
+  // The token of all text that the vocabulary does not have. How many bytes it stood for nobody knows.
+  virtual std::optional<std::int32_t> unknown() const { return std::nullopt; }
   // What encode() depends on beside the kind: two tokenizers of one kind that have it in common give the same tokens. The size
   // of the vocabulary where there is no encode().
   virtual std::string definition() const = 0;

@@ -192,13 +192,15 @@ class Evaluation {
     if (predicted < out.starts.size()) std::ranges::fill(out.starts.subspan(predicted), out.starts[predicted - 1]);
   }
 
-  std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
+  std::optional<std::int64_t> count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
     std::int64_t bytes = 0;
     const data::TokenSet special = data::special_tokens(*tokenizer_);
     std::vector<std::int32_t> inputs(static_cast<std::size_t>(config_.data.sequence_length)), targets(inputs);
     for (std::int64_t w = 0; w < windows.count(); ++w) {
       read_window(tokens, windows, w, {inputs, targets});
-      bytes += counted_bytes(*tokenizer_, special, inputs, targets);
+      const auto of_window = counted_bytes(*tokenizer_, special, inputs, targets);
+      if (!of_window) return std::nullopt;
+      bytes += *of_window;
     }
     return bytes;
   }
@@ -243,8 +245,10 @@ std::int64_t Windows::predicted(std::int64_t window) const {
   return std::clamp<std::int64_t>(tokens_ - 1 - first(window), 0, length_);
 }
 
-std::int64_t counted_bytes(const data::Tokenizer& tokenizer, const data::TokenSet& special,
-                           std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+std::optional<std::int64_t> counted_bytes(const data::Tokenizer& tokenizer, const data::TokenSet& special,
+                                          std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  if (const auto unknown = tokenizer.unknown(); unknown && std::ranges::find(targets, *unknown) != targets.end())
+    return std::nullopt;
   const auto size_of_text = [&](std::span<const std::int32_t> text) {
     auto size = static_cast<std::int64_t>(tokenizer.decode(text).size());
     for (const std::int32_t& token : text) {

@@ -36,9 +36,10 @@ class Windows {
 };
 
 // What the text of the targets that count has in bytes: what each run of them adds to that of the token before it. targets[i]
-// follows tokens[i], or is -1 and does not count. `special`: the tokenizer's special_tokens(), which are no text.
-std::int64_t counted_bytes(const data::Tokenizer& tokenizer, const data::TokenSet& special,
-                           std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+// follows tokens[i], or is -1 and does not count. `special`: the tokenizer's special_tokens(), which are no text. Nothing where
+// one that counts is Tokenizer::unknown().
+std::optional<std::int64_t> counted_bytes(const data::Tokenizer& tokenizer, const data::TokenSet& special,
+                                          std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
 struct EvaluationRequest {
   // The layout, train.micro_batch (of which train.global_batch is one per data-parallel rank), data.sequence_length and the

@@ -78,10 +78,15 @@ TEST_F(SentencePiece, IsTrainedDeterministicallyAndIsLossless) {
     const auto tokens = tokenizer->encode(text);
     EXPECT_EQ(tokenizer->decode(tokens), text);
     EXPECT_EQ(loaded->encode(text), tokens);
+    const std::span<const std::int32_t> all(tokens);
+    for (std::size_t n = 0; n <= std::min<std::size_t>(all.size(), 60); ++n) {
+      EXPECT_TRUE(text.starts_with(tokenizer->decode(all.first(n)))) << n << " tokens of " << text.substr(0, 60);
+    }
     for (const std::int32_t token : tokens) ASSERT_TRUE(token >= 0 && token < 300);
   }
   EXPECT_LT(tokenizer->encode(some_text(1000, 4)).size(), 400u) << "it has learnt the words";
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{400}), " <400>");
+  EXPECT_EQ(tokenizer->unknown(), 0);
 }
 
 // A model that others could have trained: the library's options beside those that keep its training small and quiet.

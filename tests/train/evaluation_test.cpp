@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "checkpoint/safetensors.h"
 #include "core/error_of.h"
 #include "core/file.h"
@@ -48,6 +50,37 @@ TEST(EvaluationBytes, TokensOfNoTextHaveNone) {
   const auto ids = data::make_token_id_tokenizer("tokens", 10000);
   EXPECT_EQ(counted_bytes(*ids, {345}, std::vector<std::int32_t>{345, 12, 345}, std::vector<std::int32_t>{12, 345, 1}), 5 + 4);
   EXPECT_EQ(counted_bytes(*ids, {345}, std::vector<std::int32_t>{12, 345}, std::vector<std::int32_t>{345, -1}), 0);
+}
+
+// Where a window ends within a character, its bytes are on both sides.
+TEST(EvaluationBytes, AreThoseOfTheTextWhereverWindowsEnd) {
+  const plait::test::TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/words.txt") << "some words, to learn from some words\n";
+  const auto tokenizer = data::train_sentencepiece({folder.path() + "/words.txt"}, 272);
+  const std::string text = "some words \u4f60\u597d\U0001f642 then words";
+  const std::vector<std::int32_t> tokens = tokenizer->encode("some" + text);
+  const std::size_t first = tokenizer->decode(std::span(tokens).first(1)).size();
+  ASSERT_GT(tokens.size(), 12u);
+  for (const std::size_t length : {1, 2, 3, 5, 7, 100}) {
+    std::int64_t bytes = 0;
+    for (std::size_t begin = 0; begin + 1 < tokens.size(); begin += length) {
+      const std::size_t count = std::min(length, tokens.size() - 1 - begin);
+      bytes +=
+          counted_bytes(*tokenizer, {}, std::span(tokens).subspan(begin, count), std::span(tokens).subspan(begin + 1, count))
+              .value();
+    }
+    EXPECT_EQ(bytes, static_cast<std::int64_t>(4 + text.size() - first)) << "in windows of " << length;
+  }
+}
+
+TEST(EvaluationBytes, OfATokenThatStandsForAnyTextAreNotKnown) {
+  const plait::test::TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/words.txt") << "some words, to learn from some words\n";
+  const auto tokenizer = data::train_sentencepiece({folder.path() + "/words.txt"}, 272);
+  const std::int32_t unknown = tokenizer->unknown().value();
+  using Tokens = std::vector<std::int32_t>;
+  EXPECT_FALSE(counted_bytes(*tokenizer, {}, Tokens{260, 261}, Tokens{261, unknown}));
+  EXPECT_TRUE(counted_bytes(*tokenizer, {}, Tokens{unknown, 261}, Tokens{261, -1})) << "it does not count";
 }
 
 TEST(EvaluationResult, InItsUnits) {

@@ -29,7 +29,9 @@ std::optional<double> bytes_per_token(const data::Dataset& dataset, const data::
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(dataset.sequence_length())), targets(inputs.size());
   for (std::int64_t sample = 0; sample < std::min(train.global_batch, most_windows_read); ++sample) {
     dataset.train_sample(step + 1, sample, {inputs, targets});
-    bytes += counted_bytes(tokenizer, special, inputs, targets);
+    const auto of_sample = counted_bytes(tokenizer, special, inputs, targets);
+    if (!of_sample) return std::nullopt;
+    bytes += *of_sample;
     tokens += std::ranges::count_if(targets, [](std::int32_t target) { return target != data::no_target; });
   }
   return bytes > 0 ? std::optional(static_cast<double>(bytes) / static_cast<double>(tokens)) : std::nullopt;
