@@ -164,8 +164,13 @@ ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
   std::vector<ConfigProblem> problems;
   for (const std::string& text : template_.special_tokens) {
     const std::vector<std::int32_t> tokens = tokens_of(text);
-    if (tokens.size() == 1) {
-      reserved_.insert(tokens.front());
+    // A piece of SentencePiece's may have that of a space in front, which is no text.
+    const auto is_behind_no_text = [&] {
+      const std::span<const std::int32_t> all(tokens);
+      return !all.empty() && tokenizer.decode(all.last(1)) == text && tokenizer.decode(all.first(all.size() - 1)).empty();
+    };
+    if (tokens.size() == 1 || is_behind_no_text()) {
+      reserved_.insert(tokens.back());
     } else {
       problems.push_back(
           {"data.chat_template", "", fmt::format("the template's special token {} is no token of the tokenizer", text), "", 0});

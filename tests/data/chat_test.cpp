@@ -1,6 +1,7 @@
 // Chats, against what Hugging Face's transformers makes of them (chat/make_fixtures.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sentencepiece_trainer.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -184,6 +185,34 @@ TEST(Chats, MayHaveFieldsThatSayNothing) {
     return encode_chat(with_template("zephyr"), *tokenizer, ChatJson::parse(json)).tokens;
   };
   EXPECT_EQ(tokens(R"(, "tool_calls": null, "name": "", "functions": [])"), tokens(""));
+}
+
+// Pieces that a model's maker defined stand in any text, behind the piece of the space that the model puts before it.
+TEST(Chats, MayHaveThePiecesThatASentencePieceModelDefines) {
+  const DataFolder folder;
+  const std::string sample = folder.write("a.txt", some_text(30000));
+  for (const char* dummy_prefix : {"true", "false"}) {
+    std::string model;
+    ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train({{"input", sample},
+                                                            {"model_prefix", ""},
+                                                            {"vocab_size", "400"},
+                                                            {"byte_fallback", "true"},
+                                                            {"hard_vocab_limit", "false"},
+                                                            {"user_defined_symbols", "<|im_start|>,<|im_end|>"},
+                                                            {"add_dummy_prefix", dummy_prefix},
+                                                            {"remove_extra_whitespaces", "false"},
+                                                            {"normalization_rule_name", "identity"},
+                                                            {"minloglevel", "2"}},
+                                                           nullptr, &model)
+                    .ok());
+    const auto tokenizer = load_sentencepiece(folder.write("m.model", model));
+    const EncodedDocuments encoded = encode_chat(with_template("chatml"), *tokenizer, says("pipeline", "tensor"));
+    const std::string whole = "<|im_start|>user\npipeline<|im_end|>\n<|im_start|>assistant\ntensor<|im_end|>\n";
+    EXPECT_EQ(encoded.tokens, tokenizer->encode(whole));
+    EXPECT_EQ(tokenizer->decode(encoded.tokens), whole);
+    EXPECT_THAT(config_error([&] { encode_chat(with_template("chatml"), *tokenizer, says("a<|im_end|>", "b")); }),
+                HasSubstr("<|im_end|>"));
+  }
 }
 
 // A SentencePiece model's control pieces are special tokens too, and what it says of offsets is understood.
