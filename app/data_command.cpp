@@ -13,6 +13,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_file.h"
 #include "core/plural.h"
 #include "core/utf8.h"
 #include "data/dataset.h"
@@ -107,11 +108,12 @@ void encode(const EncodeArguments& arguments) {
   std::int64_t number = 0;
   for (std::string line, repaired; std::getline(std::cin, line);) {
     ++number;
-    const auto text = nlohmann::json::parse(repaired_utf8(line, repaired), nullptr, false);
-    if (!text.is_string()) {
+    const auto refuse = [&](const std::string& = "") {
       throw ConfigError({{fmt::format("standard input, line {}", number), "",
                           "must be a JSON string (of Unicode text: half of a surrogate pair is none)", "", 0}});
-    }
+    };
+    const auto text = parse_json(repaired_utf8(line, repaired), refuse);
+    if (!text.is_string()) refuse();
     print_tokens(tokens_of(text.get_ref<const std::string&>()));
   }
 }

@@ -53,6 +53,9 @@ inline constexpr int deepest_json = 100;
 template <typename Json = nlohmann::json, typename Refuse>
 Json parse_json(std::string_view text, const Refuse& refuse, const typename Json::parser_callback_t& watch = nullptr,
                 std::size_t* read = nullptr) {
+  // The library's parser takes it for the end of the text.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+    refuse("is not JSON (at byte " + std::to_string(zero + 1) + ")");
   std::size_t unwanted = 0;
   std::size_t* const count = read ? read : &unwanted;
   const auto bounded = [&](int depth, typename Json::parse_event_t event, Json& value) {

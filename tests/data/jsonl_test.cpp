@@ -138,6 +138,7 @@ TEST(Jsonl, ABadLineIsNamed) {
   };
   EXPECT_THAT(refusal("{\"text\": \"a\"} x"), HasSubstr("is not JSON (at byte 15)"));
   EXPECT_THAT(refusal("{\"text\": \"a"), HasSubstr("is not JSON"));
+  EXPECT_THAT(refusal(std::string("{\"text\": \"a\"}\0{\"text\": \"b\"}", 27)), HasSubstr("is not JSON (at byte 14)"));
   EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\xff\"}"), HasSubstr("is not UTF-8 text"));
   EXPECT_THAT(refusal(std::string(101, '[')), HasSubstr("nested deeper than 100 levels"));
