@@ -159,7 +159,7 @@ struct OptimizerConfig {
     k.key("epsilon", &OptimizerConfig::epsilon, k.real(1e-30, 1, limits::normal_float),
           "Added to the root of the second moment.");
     k.key("weight_decay", &OptimizerConfig::weight_decay, k.real(0, 1000, "more than 1 / `lr` would turn weights around"),
-          "Decoupled weight decay; applies to matrices, not to norms and biases.");
+          "Decoupled weight decay; applies to matrices, not to norms, biases and learned positions.");
   }
 };
 
@@ -262,7 +262,8 @@ struct ParallelConfig {
           "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. A half "
           "stands for one of a block's two halves: 2.5 and then 1.5 cut the third block between attention and MLP. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
-          "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too.");
+          "compute, embedding and head counted: by FLOPs, or where the planner decides something else too by seconds, if that "
+          "is faster.");
     k.planned(
         k.auto_key("zero", &ParallelConfig::zero, k.up_to(0, 2, "sharding parameters (ZeRO-3)"),
                    "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients "

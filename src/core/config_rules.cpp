@@ -50,8 +50,17 @@ std::string fixed_stages() {
 }
 
 bool takes_any_stages(const ScheduleRow& row) { return row.takes_any_chunks(); }
+bool has_rounds(const ScheduleRow& row) { return row.in_rounds; }
+bool takes_any_micro_batches(const ScheduleRow& row) { return row.is_candidate && !row.in_rounds; }
 bool splits_backward(const ScheduleRow& row) { return row.splits_backward; }
 bool keeps_backward_whole(const ScheduleRow& row) { return !row.splits_backward; }
+
+// Of a data-parallel rank in a step; 0 where that is not known, or not a whole number, which a rule of its own refuses.
+std::int64_t micro_batches(const Config& c) {
+  const std::int64_t data = data_size(c), round = c.train.micro_batch;
+  if (data == 0 || c.train.global_batch % round != 0 || c.train.global_batch / round % data != 0) return 0;
+  return c.train.global_batch / round / data;
+}
 
 // Whether `divisor`, at most 2^16, divides a * b, whose product may overflow.
 bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a % divisor) * (b % divisor) % divisor == 0; }
@@ -71,6 +80,17 @@ std::string other_mode_needed(std::optional<Transport> transport, std::optional<
   }
   return unless(!threads || (transport != Transport::ipc && transport != Transport::vmm),
                 fmt::format("needs ranks that are processes, not launch.mode={}: direct or host", mode ? "threads" : "auto"));
+}
+
+// Why ranks on CPUs do not have this transport (empty: they do).
+std::string of_gpus_only(std::optional<Transport> transport, const Config& c) {
+  const bool gpus = transport == Transport::ipc || transport == Transport::vmm || transport == Transport::relay;
+  return unless(!gpus || c.launch.device != "cpu", "needs GPUs: must be auto, direct, host or nccl with launch.device=cpu");
+}
+
+// Whether products are of bf16 operands; `auto` is on GPUs.
+bool computes_in_bf16(const Config& c) {
+  return c.precision.compute == "bf16" || (c.precision.compute == "auto" && c.launch.device != "cpu");
 }
 
 // Bytes of the model and of a step's activations, all kept and all as wide as they can be. As doubles: the products of what
@@ -439,16 +459,27 @@ std::vector<CrossRule> layout_rules() {
        "from a file has as many micro-batches as a step: `train.global_batch` / (`train.micro_batch` * data-parallel size)",
        [](const Config& c) {
          const ScheduleFile* file = c.parallel.schedule_file.get();
-         const std::int64_t data = data_size(c), round = c.train.micro_batch;
-         // What does not divide has a rule of its own.
-         if (file == nullptr || data == 0 || c.train.global_batch % round != 0 || c.train.global_batch / round % data != 0)
+         const std::int64_t data = data_size(c), round = c.train.micro_batch, count = micro_batches(c);
+         if (file == nullptr || count == 0 || file->micro_batches == count) return std::string();
+         return fmt::format(
+             "has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
+             "data-parallel size {}); train.global_batch must be {} * {} * {}",
+             file->micro_batches, count, c.train.global_batch, round, data, file->micro_batches, round, data);
+       }},
+      {{"parallel.schedule", "parallel.virtual_stages", "train.global_batch", "train.micro_batch", "parallel.data",
+        "parallel.tensor", "parallel.pipeline", "launch.ranks"},
+       listed_schedules(has_rounds) +
+           " with several stages per rank takes a multiple of `parallel.pipeline` micro-batches: `train.global_batch` / "
+           "(`train.micro_batch` * data-parallel size)",
+       [](const Config& c) {
+         // A smaller round would leave a gap in every chunk.
+         const std::int64_t count = micro_batches(c), ranks = c.parallel.pipeline;
+         if (c.parallel.schedule_file || !row_of(c).in_rounds || stages_per_rank(c) == 1 || count % ranks == 0)
            return std::string();
-         const std::int64_t micro_batches = c.train.global_batch / round / data;
-         return unless(file->micro_batches == micro_batches,
-                       fmt::format("has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
-                                   "data-parallel size {}); train.global_batch must be {} * {} * {}",
-                                   file->micro_batches, micro_batches, c.train.global_batch, round, data, file->micro_batches,
-                                   round, data));
+         return fmt::format(
+             "takes a multiple of parallel.pipeline={} micro-batches, not {}: change train.global_batch or "
+             "train.micro_batch ({} micro-batches would do), or use parallel.schedule {}, which take any number",
+             ranks, count, (count / ranks + 1) * ranks, listed_schedules(takes_any_micro_batches, ""));
        }},
       {{"placement.devices", "placement.strategy"},
        "is given with `strategy: explicit`, and only then",
@@ -498,6 +529,19 @@ std::vector<CrossRule> layout_rules() {
          const bool kernel = c.comm.mover == Mover::sm_write || c.comm.mover == Mover::sm_read;
          return unless(!kernel || c.launch.device != "cpu",
                        "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
+       }},
+      {{"comm.p2p", "launch.device"},
+       "`ipc`, `vmm` and `relay` need GPUs",
+       [](const Config& c) { return of_gpus_only(c.comm.p2p, c); }},
+      {{"comm.p2p_pairs", "launch.device"},
+       "`ipc`, `vmm` and `relay` need GPUs",
+       [](const Config& c) {
+         for (const std::string& text : c.comm.p2p_pairs) {
+           const auto pair = pair_transport(text);
+           const std::string why = pair ? of_gpus_only(pair->transport, c) : "";
+           if (!why.empty()) return text + " " + why;
+         }
+         return std::string();
        }},
       {{"comm.p2p", "launch.mode"},
        transports_by_mode,
@@ -569,10 +613,10 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.precision.compute != "fp64" || c.launch.device == "cpu",
                        "fp64 runs on CPUs only: it needs launch.device=cpu");
        }},
-      {{"precision.matmul", "precision.compute"},
+      {{"precision.matmul", "precision.compute", "launch.device"},
        "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
        [](const Config& c) {
-         return unless(c.precision.matmul != MatmulType::bf16 || c.precision.compute == "bf16" || c.precision.compute == "auto",
+         return unless(c.precision.matmul != MatmulType::bf16 || computes_in_bf16(c),
                        "bf16 products need precision.compute=bf16");
        }},
       {{"precision.matmul", "precision.compute", "launch.device"},
@@ -582,11 +626,10 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.precision.matmul != MatmulType::fp8 || c.launch.device != "cuda" || bf16,
                        "FP8 products on GPUs need precision.compute=bf16");
        }},
-      {{"precision.gradients", "precision.compute"},
+      {{"precision.gradients", "precision.compute", "launch.device"},
        "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
        [](const Config& c) {
-         return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16" || c.precision.compute == "auto",
-                       "bf16 gradients need precision.compute=bf16");
+         return unless(c.precision.gradients != "bf16" || computes_in_bf16(c), "bf16 gradients need precision.compute=bf16");
        }},
       {{"precision.moments", "precision.compute"},
        "is `fp32` with `precision.compute: fp64`, whose moments are fp64",

@@ -17,7 +17,7 @@ inline constexpr std::size_t most_reduced_at_once = std::size_t{32} << 20;
 inline constexpr std::size_t most_reduced_by_all = std::size_t{64} << 10;
 // Pushes of so many bytes to each other rank always go by one kernel (between GPUs that reach each other's memory), as single
 // messages by kernels do by one block. Longer ones go by copy engines, which take no SM from compute; but an engine takes 11 us
-// to begin and 7 for every further rank (4 x H200), the kernel 5 for all of them. So it pays among three ranks and more, where
+// to begin and 7 for every further rank (4 × H200), the kernel 5 for all of them. So it pays among three ranks and more, where
 // little is computed meanwhile: up to so many FLOPs of products of 16 bits, or twice as many of FP8 (docs/p2p.md, "Who
 // pushes").
 inline constexpr std::size_t longest_short_push = std::size_t{64} << 10;

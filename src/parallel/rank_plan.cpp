@@ -196,10 +196,12 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   DType gradients = dtype_from(config.precision.gradients);
   if (compute == DType::f64) gradients = DType::f64;
   if (gradients == DType::bf16 && compute != DType::bf16) {
-    throw ConfigError({{"precision.gradients", config.precision.gradients, "bf16 gradients need bf16 compute", "", 0}});
+    throw ConfigError({{"precision.gradients", config.precision.gradients,
+                        "bf16 gradients need precision.compute=bf16 (auto is fp32 on CPUs)", "", 0}});
   }
   if (config.precision.matmul == MatmulType::bf16 && compute != DType::bf16) {
-    throw ConfigError({{"precision.matmul", "bf16", "bf16 products need bf16 compute", "", 0}});
+    throw ConfigError(
+        {{"precision.matmul", "bf16", "bf16 products need precision.compute=bf16 (auto is fp32 on CPUs)", "", 0}});
   }
   const model::ModelShape shape =
       model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(Axis::tensor));

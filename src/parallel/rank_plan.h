@@ -31,7 +31,7 @@ struct CollectiveChoice {
 // Of all tensor groups of a job: as asked for, else as comm.collectives_here says.
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind);
 // Of all groups of data-parallel replicas, for their gradients and weights: the same, but without ZeRO the library by itself.
-// On 4 x H200 a step of GPT-2 124M with it took 0.98 of the time by links, and 1.02 without (docs/performance.md).
+// On 4 × H200 a step of GPT-2 124M with it took 0.98 of the time by links, and 1.02 without (docs/performance.md).
 CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind);
 
 // Which passes are braided (comm.braid), and why, for the user.

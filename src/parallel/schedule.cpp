@@ -161,7 +161,7 @@ std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpe
                         key + " always has " + std::to_string(row.chunks) + " stages per pipeline rank; leave it out", "", 0});
   }
   // A smaller group would leave a gap in every chunk.
-  if (row.in_rounds && spec.micro_batches % spec.ranks != 0) {
+  if (row.in_rounds && row.chunks_with(spec.virtual_stages) > 1 && spec.micro_batches % spec.ranks != 0) {
     problems.push_back(
         {"parallel.schedule", name,
          "needs a number of micro-batches that is a multiple of parallel.pipeline, but " + std::to_string(spec.micro_batches) +

@@ -136,6 +136,18 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
         Case{{"comm.mover=sm_write", "launch.device=cpu"}, "comm.mover", "sm_write", "kernels need GPUs", ""},
+        Case{{"comm.p2p=relay", "launch.device=cpu"}, "comm.p2p", "relay", "needs GPUs: must be auto, direct, host", ""},
+        Case{{"comm.p2p_pairs=[0-1=host, 1-2=vmm]", "launch.device=cpu", "launch.mode=processes"},
+             "comm.p2p_pairs",
+             "[...]",
+             "1-2=vmm needs GPUs",
+             ""},
+        Case{{"parallel.schedule=interleaved", "parallel.virtual_stages=2", "parallel.pipeline=2", "parallel.data=1",
+              "train.global_batch=7", "train.micro_batch=1"},
+             "parallel.schedule",
+             "interleaved",
+             "takes a multiple of parallel.pipeline=2 micro-batches, not 7",
+             ""},
         Case{{"comm.p2p_pairs=[0-1=host, 1-0=nccl]"}, "comm.p2p_pairs", "[...]", "each pair once", ""},
         Case{{"comm.p2p_pairs=0-0=host"}, "comm.p2p_pairs", "0-0=host", "a list of pairs as 0-1=host", ""},
         Case{{"comm.p2p_pairs=0-1=auto"}, "comm.p2p_pairs", "0-1=auto", "a list of pairs as 0-1=host", ""},
@@ -306,7 +318,13 @@ INSTANTIATE_TEST_SUITE_P(
              "precision.gradients",
              "bf16",
              "need precision.compute=bf16",
-             ""}));
+             ""},
+        Case{{"precision.gradients=bf16", "launch.device=cpu"},
+             "precision.gradients",
+             "bf16",
+             "need precision.compute=bf16",
+             ""},
+        Case{{"precision.matmul=bf16", "launch.device=cpu"}, "precision.matmul", "bf16", "need precision.compute=bf16", ""}));
 
 TEST(ConfigErrors, LinesAreTheFiles) {
   const auto problems = problems_of(
