@@ -1,12 +1,12 @@
 // plait verify CONFIG [--json] [--junit FILE] [--strict] [--layout LAYOUT ...] [--set path=value ...]
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "train/trained_model.h"
 #include "verify/report_json.h"
 #include "verify/report_junit.h"
@@ -30,19 +30,18 @@ int run(const VerifyOptions& o, int argc, char** argv) {
     return load_config(o.config, all, train::read_model_directory);
   };
   if (!o.job.empty()) return verify::run_verify_rank(verify::verify_job_from(o.job));
-  // Opened first: what takes minutes must not end with a file that cannot be written.
-  std::ofstream junit;
-  if (!o.junit.empty()) {
-    junit.open(o.junit);
-    if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});
-  }
+  // First: what takes minutes must not end with a file that cannot be written.
+  if (!o.junit.empty()) require_writable(o.junit);
   verify::VerifyTable table(detect_terminal(o.json ? stderr : stdout));
   const verify::VerifyReport report =
       verify::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .parts = {}},
                      table.events());
   table.summarize(report);
   if (o.json) std::cout << to_json(report).dump(2) << '\n';
-  if (!o.junit.empty() && !(junit << to_junit(report) << std::flush)) throw Error(o.junit + ": writing failed");
+  if (!o.junit.empty()) write_output(o.junit, to_junit(report));
+  for (const verify::ModelReport& model : report.models) {
+    if (!model.failure.empty()) throw Error(model.failure);
+  }
   return report.failed() > 0 || (o.strict && report.weak()) ? 1 : 0;
 }
 

@@ -62,7 +62,8 @@ Json to_json(const VerifyReport& report) {
                                    {"parameters", model.parameters},
                                    {"compute", model.compute},
                                    {"losses", losses},
-                                   {"norms", norms}});
+                                   {"norms", norms},
+                                   {"failure", text_or_null(model.failure)}});
     bounds[model.name] = to_json(model.bounds);
     bounds[model.name]["steps"] = steps;
     bounds[model.name]["weak"] = model.weak;

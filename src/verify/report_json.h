@@ -7,7 +7,7 @@
 
 namespace plait::verify {
 
-// {"reference": {"device", "models": [{"model", "parameters", "compute", "losses", "norms"}]},
+// {"reference": {"device", "models": [{"model", "parameters", "compute", "losses", "norms", "failure"}]},
 //  "layouts": [{"model", "layout": {"pipeline", "data", "tensor"}, "name", "schedule", "virtual_stages", "zero",
 //               "sequence_parallel", "recompute", "device", "max_loss_error", "max_norm_error", "max_grad_error",
 //               "max_param_error", "max_weight_error", "of_bound": {"loss", "norm", "gradient", "parameter", "weight"},
@@ -15,7 +15,8 @@ namespace plait::verify {
 //  "refused": [{"model", "name", "reason"}],
 //  "bounds": {model: {"steps": [{"loss", "norm", "gradient", "tensor", ...}], ...}}, "passed", "failed", "seconds"}
 // `name` is what --layout takes. Errors and shares of bounds are null, and so is what does not apply, where a layout did not
-// run to its end; an error that is not finite is 1e300.
+// run to its end; an error that is not finite is 1e300. Where a serial run failed, its model has no losses, and the failure is
+// that of all its layouts.
 nlohmann::ordered_json to_json(const VerifyReport& report);
 
 }  // namespace plait::verify

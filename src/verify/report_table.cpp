@@ -102,7 +102,9 @@ void VerifyTable::finish(const LayoutResult& result) {
   cells.push_back(fmt::format("{:.2f} s", result.seconds));
   line_->print(row(cells));
   if (f.first_divergence) line_->print(train::indented("first divergence: " + f.first_divergence->text()));
-  if (!result.failure.empty()) line_->print(train::indented(result.failure));
+  // That of a serial run is the failure of all layouts.
+  if (!result.failure.empty() && result.failure != said_) line_->print(train::indented(result.failure));
+  said_ = result.failure;
   for (const train::ExceededBound& bound : result.exceeded) line_->print(train::indented(bound.text()));
   if (!result.exceeded.empty()) line_->print(train::indented(train::ledger_table(f.ledgers).text(line_->width() - 4)));
 }
@@ -117,8 +119,10 @@ void VerifyTable::summarize(const VerifyReport& report) {
     shares.push_back(share_column(all.of(kind).of_bound));
   }
   shares.push_back(share_column(all.of_bound()));
-  line_->print("\n" + row(errors));
-  line_->print(row(shares));
+  if (all.measured()) {
+    line_->print("\n" + row(errors));
+    line_->print(row(shares));
+  }
   for (const ModelReport& model : report.models) {
     for (const WeakBound& weak : model.weak)
       line_->print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));

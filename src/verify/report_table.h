@@ -35,6 +35,7 @@ class VerifyTable {
   TextTable table_;
   std::size_t cases_ = 0, finished_ = 0;
   bool weak_ = false;  // bounds of the model whose layouts run
+  std::string said_;   // the failure of the layout before
 };
 
 }  // namespace plait::verify

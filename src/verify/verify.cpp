@@ -29,9 +29,9 @@ class Verification {
     if (events_.planned) events_.planned(matrix_);
     report_.refused = matrix_.refused;
     for (std::size_t m = 0; m < matrix_.models.size(); ++m) {
-      record_serial(m);
+      const std::string failure = record_serial(m);
       for (const VerifyCase& c : matrix_.cases) {
-        if (c.model == m) verify_layout(c);
+        if (c.model == m) verify_layout(c, failure);
       }
       fs::remove_all(model_directory(m));
     }
@@ -90,27 +90,41 @@ class Verification {
     return directory;
   }
 
-  void record_serial(std::size_t index) {
+  // Why it failed; empty where it did not.
+  std::string record_serial(std::size_t index) {
     announce(index, "serial");
     const VerifyModel& model = matrix_.models[index];
-    const VerifyJob of_serial{VerifyJob::Task::record, recorded_serial(index, model.serial.train.micro_batch), {}};
-
     const launch::LaunchPlan launch = launch::plan_launch(model.serial);
     const Device device = launch.devices.front();
     const parallel::RankPlan plan =
         parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
-    ModelReport report{model.name, 0, std::string(to_string(plan.sizes.compute)), verify_bounds(plan, model.serial), {}, {}};
+    report_.device = device_name(device);
+    ModelReport& report = report_.models.emplace_back(ModelReport{.name = model.name,
+                                                                  .compute = std::string(to_string(plan.sizes.compute)),
+                                                                  .bounds = verify_bounds(plan, model.serial),
+                                                                  .steps = {},
+                                                                  .weak = {},
+                                                                  .failure = {}});
     for (const model::Parameter& p : plan.parameters) report.parameters += p.stored;
-    for (std::int64_t step = 1; step <= model.serial.verify.steps; ++step) {
-      report.steps.push_back(ReferenceStep(serial_run(of_serial), step).figures());
+    try {
+      const VerifyJob of_serial{VerifyJob::Task::record, recorded_serial(index, model.serial.train.micro_batch), {}};
+      for (std::int64_t step = 1; step <= model.serial.verify.steps; ++step) {
+        report.steps.push_back(ReferenceStep(serial_run(of_serial), step).figures());
+      }
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const launch::Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      return report.failure = error.what();
     }
     report.weak = weak_bounds(report.bounds, report.steps);
-    report_.device = device_name(device);
-    report_.models.push_back(std::move(report));
-    if (events_.recorded) events_.recorded(report_.models.back());
+    if (events_.recorded) events_.recorded(report);
+    return {};
   }
 
-  void verify_layout(const VerifyCase& c) {
+  // `failure`: of the serial run; then there is nothing to compare with.
+  void verify_layout(const VerifyCase& c, const std::string& failure) {
     announce(c.model, c.layout);
     const auto start = Clock::now();
     const launch::LaunchPlan launch = launch::plan_launch(c.config);
@@ -119,8 +133,15 @@ class Verification {
                         .parallel = c.config.parallel,
                         .device = device_name(launch.devices.front()),
                         .findings = {},
-                        .failure = {},
+                        .failure = failure,
                         .exceeded = {}};
+    if (failure.empty()) compare(c, launch, result);
+    result.seconds = seconds_since(start);
+    report_.layouts.push_back(std::move(result));
+    if (events_.finished) events_.finished(report_.layouts.back());
+  }
+
+  void compare(const VerifyCase& c, const launch::LaunchPlan& launch, LayoutResult& result) {
     try {
       // What depends on timing need not show in numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
@@ -141,9 +162,6 @@ class Verification {
     } catch (const Error& error) {
       result.failure = error.what();
     }
-    result.seconds = seconds_since(start);
-    report_.layouts.push_back(std::move(result));
-    if (events_.finished) events_.finished(report_.layouts.back());
   }
 
   // Tensors are compared micro-batch by micro-batch, so the serial run's have to be as large as the layout's `micro_batch`.

@@ -4,9 +4,9 @@
 // each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
 // batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first,
 // every parameter after the last (verify/bounds.h says how close they have to be). A layout that fails is run again to
-// find its first divergence, and the matrix goes on. Bounds that are too weak to catch faults are reported (weak_bounds.h).
-// Where the configuration has `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those
-// allow fails as well.
+// find its first divergence, and the matrix goes on, as it does with the next model where a serial run fails. Bounds that are
+// too weak to catch faults are reported (weak_bounds.h). Where the configuration has `bounds`, a layout whose ranks lose more
+// of their steps to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>
@@ -49,6 +49,7 @@ struct ModelReport {
   VerifyBounds bounds;
   std::vector<StepFigures> steps;  // of the serial run
   std::vector<WeakBound> weak;
+  std::string failure;  // why the serial run did not get to its end: that of all layouts, and there are no steps
 };
 
 struct VerifyReport {
@@ -66,12 +67,12 @@ struct VerifyReport {
 // For showing what goes on.
 struct VerifyEvents {
   std::function<void(const VerifyMatrix&)> planned;
-  std::function<void(const ModelReport&)> recorded;  // the serial run, before the model's layouts
+  std::function<void(const ModelReport&)> recorded;  // the serial run, unless it failed, before the model's layouts
   std::function<void(const std::string& model, const std::string& layout)> started;  // layout "serial": the reference
   std::function<void(const LayoutResult&)> finished;
 };
 
-// Throws ConfigError for what the user has to fix, and Error if a serial run fails or is interrupted.
+// Throws ConfigError for what the user has to fix, and launch::Interrupted when told to end.
 VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events = {});
 
 }  // namespace plait::verify

@@ -24,6 +24,12 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+std::string text_of(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
 class VerifyCommand : public testing::Test {
  protected:
   void SetUp() override { config_ = folder_.write("verify.yaml", verify::test::verify_yaml()); }
@@ -49,9 +55,7 @@ TEST_F(VerifyCommand, PrintsOneJsonDocumentAndWritesJunit) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_EQ(nlohmann::json::parse(outcome.output)["passed"], 1);
   EXPECT_THAT(outcome.errors, HasSubstr("the layout agrees"));
-  std::stringstream text;
-  text << std::ifstream(junit).rdbuf();
-  EXPECT_THAT(text.str(), HasSubstr("<testcase classname=\"plait.verify.base\" name=\"tensor=2\""));
+  EXPECT_THAT(text_of(junit), HasSubstr("<testcase classname=\"plait.verify.base\" name=\"tensor=2\""));
 }
 
 TEST_F(VerifyCommand, ProcessesFindWhatThreadsFind) {
@@ -104,18 +108,32 @@ TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refusal("--layout tensor=3"), HasSubstr("must divide model.heads=4"));
   EXPECT_THAT(refusal("--layout 'data=2 tensor=2 data=3'"), HasSubstr("gives `data` twice"));
   EXPECT_THAT(refusal("--set verify.stps=1"), HasSubstr("did you mean 'verify.steps'"));
-  EXPECT_THAT(refusal("--junit " + (folder_ / "none/junit.xml")), HasSubstr("cannot be written"));
+  EXPECT_THAT(refusal("--junit " + (folder_ / "none/junit.xml")), HasSubstr("No such file or directory"));
   EXPECT_THAT(refusal("--job {}"), HasSubstr("--job"));
   EXPECT_EQ(run_plait(folder_.path(), "verify " + (folder_ / "none.yaml")).status, 2);
   EXPECT_EQ(run_plait(folder_.path(), "verify").status, 2);
   EXPECT_THAT(run_plait(folder_.path(), "verify --help").output, AllOf(HasSubstr("--junit"), HasSubstr("--layout")));
 }
 
+// What the other models come to is written all the same.
 TEST_F(VerifyCommand, ASerialRunThatFailsIsStatus3) {
-  const Outcome outcome =
-      verify("--layout data=2 --set verify.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
+  const std::string junit = folder_ / "junit.xml";
+  const Outcome outcome = verify(
+      "--layout data=2 --set 'verify.variants=[\"hot: verify.lr=1e30 train.clip=0\"]' --set train.steps=4 --set verify.steps=4 "
+      "--json --junit " +
+      junit);
   EXPECT_EQ(outcome.status, 3);
-  EXPECT_THAT(outcome.errors, HasSubstr("the serial run of model base failed"));
+  EXPECT_THAT(outcome.errors, HasSubstr("\nplait: the serial run of model hot failed"));
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["passed"], 1);
+  EXPECT_EQ(json["failed"], 1);
+  EXPECT_THAT(text_of(junit), AllOf(HasSubstr("errors=\"1\""), HasSubstr("the serial run of model hot failed")));
+}
+
+TEST_F(VerifyCommand, WhatAnEarlierRunWroteStaysWhereThisOneCannotBeDone) {
+  const std::string junit = folder_.write("junit.xml", "earlier");
+  EXPECT_EQ(verify("--layout tensor=3 --junit " + junit).status, 2);
+  EXPECT_EQ(text_of(junit), "earlier");
 }
 
 // Processes whose parent is `parent`.
@@ -128,12 +146,6 @@ std::vector<pid_t> children_of(pid_t parent) {
     if (file >> id >> name >> state >> of && of == parent) children.push_back(std::stoi(id));
   }
   return children;
-}
-
-std::string text_of(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 // A rank that dies fails its layout, and the program ends with status 1 when it is through with the others.

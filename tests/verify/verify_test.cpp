@@ -193,17 +193,42 @@ TEST_F(Verify, ALayoutThatHangsEndsByTheTimeout) {
   EXPECT_TRUE(report.layouts[1].passed());
 }
 
-TEST_F(Verify, ASerialRunThatGoesWrongIsAnErrorOfItsOwn) {
-  EXPECT_THROW(
-      {
-        try {
-          verify(verify_request({"data=2"}, {}, {"verify.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
-        } catch (const Error& error) {
-          EXPECT_THAT(error.what(), AllOf(HasSubstr("the serial run of model base failed"), HasSubstr("not finite")));
-          throw;
-        }
-      },
-      Error);
+TEST_F(Verify, ASerialRunThatGoesWrongFailsTheLayoutsOfItsModelOnly) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = ::open_memstream(&text, &size);
+  VerifyReport report;
+  {
+    VerifyTable table(TerminalOptions{.out = out, .width = 200});
+    report = verify(verify_request({"data=2", "tensor=2"}, {},
+                                   {"verify.variants=[\"hot: verify.lr=1e30 train.clip=0\", \"narrow: model.kv_heads=2\"]",
+                                    "verify.steps=4", "train.steps=4"}),
+                    table.events());
+    table.summarize(report);
+  }
+  std::fclose(out);
+  const std::string lines(text, size);
+  std::free(text);
+  EXPECT_EQ(report.failed(), 2);
+  ASSERT_EQ(report.layouts.size(), 6u);
+  ASSERT_EQ(report.models.size(), 3u);
+  const std::string& failure = report.models[1].failure;
+  EXPECT_THAT(failure, AllOf(HasSubstr("the serial run of model hot failed"), HasSubstr("not finite")));
+  for (const LayoutResult& result : report.layouts) EXPECT_EQ(result.failure, result.model == "hot" ? failure : "");
+  EXPECT_TRUE(report.models[1].steps.empty());
+
+  const auto once = lines.find("the serial run of model hot failed");
+  EXPECT_NE(once, std::string::npos) << lines;
+  EXPECT_EQ(lines.find("the serial run of model hot failed", once + 1), std::string::npos) << lines;
+  EXPECT_THAT(lines, HasSubstr("2 of 6 layouts FAILED"));
+  const auto json = nlohmann::ordered_json::parse(to_json(report).dump());
+  EXPECT_EQ(json["reference"]["models"][0]["failure"], nullptr);
+  EXPECT_EQ(json["reference"]["models"][1]["failure"], failure);
+  EXPECT_EQ(json["layouts"][2]["failure"], failure);
+  pugi::xml_document document;
+  ASSERT_TRUE(document.load_string(to_junit(report).c_str()));
+  EXPECT_EQ(document.child("testsuites").attribute("tests").as_int(), 6);
+  EXPECT_EQ(document.child("testsuites").attribute("errors").as_int(), 2);
 }
 
 TEST_F(Verify, ReportsAsJson) {
