@@ -80,10 +80,12 @@ double VerifyBounds::gradient(double drift) const {
 }
 
 double VerifyBounds::norm(const StepFigures& step) const {
+  if (step.loss_tokens == 0) return sum_of_micro_batches();
   return gradient(step.drift) / root_of(step.loss_tokens) + sum_of_micro_batches();
 }
 
 double VerifyBounds::loss(const StepFigures& step) const {
+  if (step.loss_tokens == 0) return sum_of_micro_batches();
   return tensor(step.drift) * step.logits / root_of(step.loss_tokens) + sum_of_micro_batches();
 }
 

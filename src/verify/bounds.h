@@ -19,6 +19,7 @@
 //   `logits`
 //                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
 //                    are of the size of its gain, times rows of a table that is still much as it was drawn
+// In a step without a target that counts, loss and norm are 0 in any order, and are left the second part alone.
 //
 // FP8 operands (precision.matmul) are rounded once more, by 2^-4 at most. A layout rounds them with the serial run's scales, so
 // two runs part there only where an operand lies so close to the middle between two numbers of e4m3 that an error of size

@@ -16,7 +16,7 @@ namespace plait::verify {
 enum class ErrorKind {
   loss,       // of every step
   norm,       // of the gradients, likewise
-  gradient,   // of every parameter in the first step
+  gradient,   // of every parameter in the first step with a target that counts
   parameter,  // every one after the last step
   weight,     // what segments compute with then: parameters, rounded and gathered
 };

@@ -3,9 +3,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/meeting.h"
 #include "core/error.h"
+#include "core/plural.h"
 #include "data/tokenizer.h"
 #include "train/batch_file.h"
 #include "verify/bounds.h"
@@ -21,6 +23,7 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
   const bool all = job.task == VerifyJob::Task::record_tensors;
   const std::int64_t steps = std::ssize(bounds.rates);
   ReferenceRecorder recorder(runner.interpreter(), bounds);
+  bool any_counts = false;  // of the targets so far
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (all) {
       runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<runtime::WrittenTensor>& written) {
@@ -30,15 +33,21 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
       });
     }
     const runtime::StepResult result = runner.synchronize_step();
-    if (result.loss_tokens == 0) throw Error(fmt::format("no target of step {} counts: nothing can be compared", step));
     if (result.halted)
       throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it{}", step,
                               step > 1 ? ": a smaller verify.lr makes smaller steps before it" : ""));
-    recorder.count_update(step);
-    if (all || step == 1) recorder.add_gradients();
+    const bool counts = result.loss_tokens > 0, first_to_count = counts && !any_counts;
+    any_counts |= counts;
+    counts ? recorder.count_update(step) : recorder.count_no_update();
+    if (all || first_to_count) recorder.add_gradients();
     if (all || step == steps) recorder.add_parameters();
     recorder.write(serial_run(job), result);
   }
+  if (!any_counts)
+    throw Error(
+        fmt::format("no target counts in {}: nothing can be compared; take a larger train.global_batch or "
+                    "data.sequence_length, more verify.steps, another run.seed, or data.tokenizer: random",
+                    plural(steps, "step")));
 }
 
 void add(ErrorSummary& summary, const std::vector<ParameterError>& errors, const parallel::RankPlan& plan) {
@@ -52,6 +61,7 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
   VerifyFindings findings;
   const std::int64_t steps = std::ssize(bounds.rates);
   parallel::LedgerSum ledger;
+  bool any_counts = false;  // of the targets so far
   for (std::int64_t step = 1; step <= steps; ++step) {
     const runtime::StepResult result = runner.synchronize_step();
     if (step > 1 || steps == 1) ledger.add(result.ledger);
@@ -60,7 +70,8 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
     const double loss = static_cast<double>(result.loss), norm = static_cast<double>(result.grad_norm);
     findings.of(ErrorKind::loss).add(relative_difference(loss, serial.loss()), bounds.loss(serial.figures()), where);
     findings.of(ErrorKind::norm).add(relative_difference(norm, serial.norm()), bounds.norm(serial.figures()), where);
-    if (step == 1) add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
+    if (serial.loss_tokens() > 0 && !std::exchange(any_counts, true))
+      add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
     if (step == steps) {
       add(findings.of(ErrorKind::parameter), parameter_errors(runner.interpreter(), serial, bounds), runner.plan());
       add(findings.of(ErrorKind::weight), weight_errors(runner.interpreter(), serial, bounds), runner.plan());

@@ -111,6 +111,12 @@ void ReferenceRecorder::count_update(std::int64_t step) {
   next_drift_ = all.rms() > 0 ? apart.rms() / all.rms() : 0;
 }
 
+void ReferenceRecorder::count_no_update() {
+  drift_ = next_drift_;
+  for (const auto& piece : interpreter_.plan().flat.state_pieces())
+    updates_.try_emplace(piece.parameter, static_cast<std::size_t>(piece.count), 0.0);
+}
+
 void ReferenceRecorder::write(const std::filesystem::path& directory, const runtime::StepResult& result) {
   checkpoint::CheckpointWriter writer =
       checkpoint::CheckpointWriter::begin(directory, result.update, {{"step.safetensors", specs_}});
@@ -140,7 +146,7 @@ ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_
     comm::Fields fields(checkpoint_.state());
     loss_ = fields.number("loss");
     norm_ = fields.number("norm");
-    loss_tokens_ = fields.integer("loss_tokens", 1, std::numeric_limits<std::int64_t>::max());
+    loss_tokens_ = fields.integer("loss_tokens", 0, std::numeric_limits<std::int64_t>::max());
     drift_ = fields.number("drift");
     logits_ = fields.number("logits");
     rounding_ = fields.number("rounding");

@@ -37,8 +37,10 @@ class ReferenceRecorder {
   void add(const std::string& name, View view);
   void add_gradients();
   void add_parameters();  // and their bounds
-  // To be called after every step: what the bounds of this step and the next ones depend on.
+  // What the bounds of this step and the next ones depend on. One of them is to be called after every step: the other one where
+  // no target of the step counts, so that it left weights and moments as they were.
   void count_update(std::int64_t step);
+  void count_no_update();
 
   void write(const std::filesystem::path& directory, const runtime::StepResult& result);
 
@@ -69,7 +71,7 @@ class ReferenceStep {
   std::int64_t loss_tokens() const { return loss_tokens_; }
   // What the step's bounds depend on (verify/bounds.h).
   double drift() const { return drift_; }
-  double logits() const { return logits_ / loss_; }
+  double logits() const { return loss_ > 0 ? logits_ / loss_ : 0; }
   StepFigures figures() const {
     return {
         .loss = loss_, .norm = norm_, .loss_tokens = loss_tokens_, .drift = drift_, .logits = logits(), .rounding = rounding_};

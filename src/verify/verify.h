@@ -2,11 +2,11 @@
 //
 // For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then
 // each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
-// batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first,
-// every parameter after the last (verify/bounds.h says how close they have to be). A layout that fails is run again to
-// find its first divergence, and the matrix goes on, as it does with the next model where a serial run fails. Bounds that are
-// too weak to catch faults are reported (weak_bounds.h). Where the configuration has `bounds`, a layout whose ranks lose more
-// of their steps to communication or waiting than those allow fails as well.
+// batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first
+// with a target that counts, every parameter after the last (verify/bounds.h says how close they have to be). A layout that
+// fails is run again to find its first divergence, and the matrix goes on, as it does with the next model where a serial run
+// fails. Bounds that are too weak to catch faults are reported (weak_bounds.h). Where the configuration has `bounds`, a layout
+// whose ranks lose more of their steps to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>

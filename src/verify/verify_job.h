@@ -14,7 +14,7 @@ namespace plait::verify {
 
 struct VerifyJob {
   enum class Task {
-    record,          // gradients of the first step, parameters of the last, losses of all
+    record,          // gradients of the first step with a target that counts, parameters of the last, losses of all
     record_tensors,  // those of every step, and every tensor that forward and backward write
     compare,         // with what `record` wrote
     search,          // for the first divergence from what `record_tensors` wrote

@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace plait::verify {
@@ -30,10 +32,15 @@ std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (add(ErrorKind::norm, i, bounds.norm(steps[i]))) break;
   }
-  if (!steps.empty()) {
-    add(ErrorKind::gradient, 0, bounds.gradient(steps.front().drift));
-    const double apart = 2 * bounds.gradient(steps.back().drift), rounded = steps.back().rounding;
-    if (add(ErrorKind::parameter, steps.size() - 1, apart + rounded)) weak.back().by_rounding = rounded > apart;
+  // Gradients are compared in the first step that has any, and the last one made the last update.
+  const auto counts = [](const StepFigures& step) { return step.loss_tokens > 0; };
+  const auto first = std::ranges::find_if(steps, counts);
+  if (first != steps.end()) {
+    add(ErrorKind::gradient, static_cast<std::size_t>(first - steps.begin()), bounds.gradient(first->drift));
+    const auto last = std::find_if(steps.rbegin(), steps.rend(), counts);
+    const double apart = 2 * bounds.gradient(last->drift), rounded = last->rounding;
+    if (add(ErrorKind::parameter, static_cast<std::size_t>(steps.rend() - last) - 1, apart + rounded))
+      weak.back().by_rounding = rounded > apart;
   }
   return weak;
 }

@@ -80,6 +80,9 @@ TEST(VerifyBounds, GrowWithDepthLengthOfSumsAndRoundoff) {
   EXPECT_LT(base.loss(step), 1e-5);
   EXPECT_NEAR(base.loss(sparse) - base.loss(step), base.tensor(0) * 0.1 * (1 / 2.0 - 1 / 8.0), 1e-12);
   EXPECT_NEAR(base.norm(sparse) - base.norm(step), base.gradient(0) * (1 / 2.0 - 1 / 8.0), 1e-12);
+  const StepFigures none{.loss_tokens = 0};
+  EXPECT_NEAR(base.loss(none), 2 * u * 2, 1e-12);
+  EXPECT_EQ(base.norm(none), base.loss(none));
   EXPECT_LT(base.gradient(0), 1e-4);
   EXPECT_GT(bounds_of({"model.layers=12"}).tensor(0), 1.4 * base.tensor(0));
   EXPECT_GT(bounds_of({"model.ffn=4096"}).tensor(0), 5 * base.tensor(0));
@@ -172,6 +175,11 @@ TEST(WeakBounds, AreThoseThatFaultsFitBeneath) {
   rounded.rounding = 1;
   EXPECT_EQ(weak_kinds(bounds, {start, rounded}), std::vector{ErrorKind::parameter}) << "updates that rounding swallows";
   EXPECT_TRUE(weak_bounds(bounds, {start, rounded}).front().by_rounding);
+  StepFigures none;  // that count
+  none.drift = 1;
+  EXPECT_TRUE(weak_bounds(bounds, {none}).empty());
+  EXPECT_TRUE(weak_bounds(bounds, {start, none}).empty()) << "weights from which no update was made";
+  EXPECT_EQ(weak_bounds(bounds, {none, rounded, none}).front().step, 2);
 }
 
 }  // namespace

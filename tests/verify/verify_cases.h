@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -101,13 +102,14 @@ inline RankParts edited_plan(const std::function<void(parallel::RankPlan&)>& edi
   return parts;
 }
 
-// Samples of which some targets do not count: of each four samples, by their number, 8, none, 3 and 15 of 16 do.
+// Samples of which some targets do not count: of each four samples, by their number, 8, none, 3 and 15 of 16 do, and none in
+// the steps that are left out.
 class MaskedDataset final : public data::Dataset {
  public:
   static constexpr std::array<std::ptrdiff_t, 4> counted = {8, 0, 3, 15};
 
-  explicit MaskedDataset(std::shared_ptr<const data::Dataset> inner)
-      : Dataset(inner->sequence_length()), inner_(std::move(inner)) {}
+  MaskedDataset(std::shared_ptr<const data::Dataset> inner, std::set<std::int64_t> without)
+      : Dataset(inner->sequence_length()), inner_(std::move(inner)), without_(std::move(without)) {}
 
   std::int64_t train_tokens() const override { return inner_->train_tokens(); }
   std::int64_t validation_tokens() const override { return inner_->validation_tokens(); }
@@ -115,7 +117,8 @@ class MaskedDataset final : public data::Dataset {
   std::vector<data::SourceUse> sources_used(std::int64_t samples) const override { return inner_->sources_used(samples); }
   void train_sample(std::int64_t step, std::int64_t sample, const data::SampleSpans& out) const override {
     inner_->train_sample(step, sample, out);
-    std::fill(out.targets.begin(), out.targets.end() - counted.at(static_cast<std::size_t>(sample % 4)), -1);
+    const std::ptrdiff_t count = without_.contains(step) ? 0 : counted.at(static_cast<std::size_t>(sample % 4));
+    std::fill(out.targets.begin(), out.targets.end() - count, -1);
   }
   void validation_sample(std::int64_t index, std::int64_t count, const data::SampleSpans& out) const override {
     inner_->validation_sample(index, count, out);
@@ -123,12 +126,13 @@ class MaskedDataset final : public data::Dataset {
 
  private:
   std::shared_ptr<const data::Dataset> inner_;
+  std::set<std::int64_t> without_;
 };
 
 // `parts` with such samples.
-inline RankParts masked(RankParts parts = {}) {
-  parts.open_dataset = [](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
-    return std::make_shared<MaskedDataset>(data::open_dataset(config, tokenizer, vocab));
+inline RankParts masked(RankParts parts = {}, const std::set<std::int64_t>& without = {}) {
+  parts.open_dataset = [without](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
+    return std::make_shared<MaskedDataset>(data::open_dataset(config, tokenizer, vocab), without);
   };
   return parts;
 }

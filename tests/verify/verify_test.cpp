@@ -130,6 +130,48 @@ TEST_F(Verify, LayoutsAgreeWhereTargetsDoNotCount) {
   EXPECT_EQ(halves.models.front().steps.front().loss_tokens, 26);
 }
 
+// Such a step moves nothing; the gradients that are compared are those of the first one that has any.
+TEST_F(Verify, LayoutsAgreeWhereNoTargetOfAStepCounts) {
+  const std::vector<std::string> layouts = {"data=2 zero=1", "data=2 zero=2", "pipeline=2 schedule=zb-v", "tensor=2"};
+  for (const std::set<std::int64_t>& without : {std::set<std::int64_t>{1}, {2}, {3}, {1, 3}}) {
+    for (const char* precision : {"precision.compute=fp32", "precision.compute=bf16", "precision.moments=bf16"}) {
+      const std::string what = std::string(precision) + " without step " + std::to_string(*without.begin());
+      const VerifyReport report =
+          verify(verify_request(layouts, masked({}, without), {precision, "verify.steps=3", "train.steps=3"}));
+      EXPECT_EQ(report.failed(), 0) << what;
+      const std::vector<StepFigures>& steps = report.models.front().steps;
+      ASSERT_EQ(steps.size(), 3u) << what;
+      for (std::int64_t step = 1; step <= 3; ++step) {
+        const StepFigures& figures = steps[static_cast<std::size_t>(step - 1)];
+        EXPECT_EQ(figures.loss_tokens, without.contains(step) ? 0 : 26) << what;
+        EXPECT_EQ(figures.loss > 0 && figures.norm > 0, !without.contains(step)) << what;
+      }
+      EXPECT_TRUE(report.models.front().weak.empty()) << what;
+      for (const LayoutResult& result : report.layouts)
+        EXPECT_GT(result.findings.of(ErrorKind::gradient).largest, 0) << what << ": gradients of nothing?";
+    }
+  }
+}
+
+TEST_F(Verify, AFaultOfGradientsShowsInTheFirstStepThatHasAny) {
+  const CallFault leave_gradients_out = [](const Call& call, StreamRef) {
+    return call.kind == CallKind::all_reduce && call.data.elements() > 3;  // what the step adds up beside them
+  };
+  const VerifyReport report = verify(verify_request({"data=2"}, masked(faulty_group("data", leave_gradients_out), {1})));
+  EXPECT_EQ(report.failed(), 1);
+  EXPECT_GT(report.layouts.front().findings.of(ErrorKind::gradient).of_bound, 1);
+  const std::optional<Divergence>& divergence = report.layouts.front().findings.first_divergence;
+  ASSERT_TRUE(divergence) << report.layouts.front().failure;
+  EXPECT_THAT(divergence->text(), HasSubstr("step 2, reduced gradient of"));
+}
+
+TEST_F(Verify, NothingCanBeComparedWhereNoTargetCounts) {
+  const VerifyReport report = verify(verify_request({"data=2"}, masked({}, {1, 2})));
+  EXPECT_EQ(report.failed(), 1);
+  EXPECT_THAT(report.layouts.front().failure, AllOf(HasSubstr("no target counts in 2 steps"),
+                                                    HasSubstr("a larger train.global_batch or data.sequence_length")));
+}
+
 TEST_F(Verify, ReadsAndEncodesItsTextOnceForAllRanksAndLayouts) {
   int opened = 0;
   RankParts parts;
