@@ -6,6 +6,7 @@
 
 #include "core/format_time.h"
 #include "core/plural.h"
+#include "core/terminal.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 
@@ -77,13 +78,15 @@ void VerifyTable::plan(const VerifyMatrix& matrix) {
                     std::to_string(c.config.parallel.zero), "FAILED"});
   }
   const Config& serial = matrix.models.front().serial;
-  line_->print(fmt::format("{} of {} against the serial run: {} of {} of {}", plural(cases_, "layout"),
+  print_folded(fmt::format("{} of {} against the serial run: {} of {} of {}", plural(cases_, "layout"),
                            plural(matrix.models.size(), "model"), plural(serial.verify.steps, "step"),
                            plural(serial.train.global_batch, "sequence"), plural(serial.data.sequence_length, "token")));
   line_->print("\n" + table_.heading(line_->width()));
 }
 
 std::string VerifyTable::row(const std::vector<std::string>& cells) const { return table_.row(cells, line_->width()); }
+
+void VerifyTable::print_folded(const std::string& text) { line_->print(folded(text, line_->width(), 4)); }
 
 void VerifyTable::begin(const std::string& model, const std::string& layout) {
   if (progress_) progress_->advance(static_cast<double>(finished_) / static_cast<double>(cases_), model + "  " + layout);
@@ -125,16 +128,16 @@ void VerifyTable::summarize(const VerifyReport& report) {
   }
   for (const ModelReport& model : report.models) {
     for (const WeakBound& weak : model.weak)
-      line_->print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
+      print_folded(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
   }
   if (report.weak()) {
     const auto by_rounding = [](const ModelReport& model) { return std::ranges::any_of(model.weak, &WeakBound::by_rounding); };
-    line_->print(std::ranges::any_of(report.models, by_rounding)
+    print_folded(std::ranges::any_of(report.models, by_rounding)
                      ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
                      : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
     // Bounds grow in proportion to steps, and errors faster once these are large.
     if (!all.passed() && all.of(ErrorKind::gradient).of_bound <= 1)
-      line_->print(
+      print_folded(
           "FAILED may be no fault here: the first gradients agree, and after steps so large errors grow faster than bounds");
   }
   const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
@@ -142,7 +145,7 @@ void VerifyTable::summarize(const VerifyReport& report) {
                      : count == 1 ? colored("the layout agrees", green)
                                   : colored(fmt::format("all {} layouts agree", count), green);
   if (!report.refused.empty()) text += fmt::format(", {} refused (--json says why)", report.refused.size());
-  line_->print(fmt::format("\n{}; {} on {}", text,
+  print_folded(fmt::format("\n{}; {} on {}", text,
                            format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
                            report.device));
 }

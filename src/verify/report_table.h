@@ -28,6 +28,7 @@ class VerifyTable {
   void begin(const std::string& model, const std::string& layout);
   void finish(const LayoutResult& result);
   std::string row(const std::vector<std::string>& cells) const;
+  void print_folded(const std::string& text);  // at the width that rows are broken at
   std::string colored(const std::string& text, const char* color) const;
 
   std::shared_ptr<StatusLine> line_;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/terminal.h"
 #include "launch/job_planning.h"
 #include "launch/launch_fixtures.h"
 #include "parallel/program_waits.h"
@@ -46,6 +47,27 @@ VerifyReport mixed_report() {
   return verify(verify_request({"data=1", "data=2", "tensor=4"},
                                broken_where_data_is_2([](parallel::RankPlan& plan) { plan.global_batch *= 2; }),
                                {"verify.variants=[\"narrow: model.kv_heads=2\"]", "verify.steps=1"}));
+}
+
+struct ReportAndTable {
+  VerifyReport report;
+  std::string text;  // for people
+};
+
+ReportAndTable table_of(int width, const VerifyRequest& request) {
+  ReportAndTable result;
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = ::open_memstream(&text, &size);
+  {
+    VerifyTable table(TerminalOptions{.out = out, .width = width});
+    result.report = verify(request, table.events());
+    table.summarize(result.report);
+  }
+  std::fclose(out);
+  result.text.assign(text, size);
+  std::free(text);
+  return result;
 }
 
 TEST_F(Verify, EveryPrecisionAgrees) {
@@ -236,21 +258,10 @@ TEST_F(Verify, ALayoutThatHangsEndsByTheTimeout) {
 }
 
 TEST_F(Verify, ASerialRunThatGoesWrongFailsTheLayoutsOfItsModelOnly) {
-  char* text = nullptr;
-  std::size_t size = 0;
-  std::FILE* out = ::open_memstream(&text, &size);
-  VerifyReport report;
-  {
-    VerifyTable table(TerminalOptions{.out = out, .width = 200});
-    report = verify(verify_request({"data=2", "tensor=2"}, {},
+  const auto [report, lines] =
+      table_of(200, verify_request({"data=2", "tensor=2"}, {},
                                    {"verify.variants=[\"hot: verify.lr=1e30 train.clip=0\", \"narrow: model.kv_heads=2\"]",
-                                    "verify.steps=4", "train.steps=4"}),
-                    table.events());
-    table.summarize(report);
-  }
-  std::fclose(out);
-  const std::string lines(text, size);
-  std::free(text);
+                                    "verify.steps=4", "train.steps=4"}));
   EXPECT_EQ(report.failed(), 2);
   ASSERT_EQ(report.layouts.size(), 6u);
   ASSERT_EQ(report.models.size(), 3u);
@@ -321,21 +332,25 @@ TEST_F(Verify, ReportsAsJunit) {
 }
 
 TEST_F(Verify, ReportsAsATableOfAlignedLines) {
-  char* text = nullptr;
-  std::size_t size = 0;
-  std::FILE* out = ::open_memstream(&text, &size);
-  {
-    VerifyTable table(TerminalOptions{.out = out, .width = 200});
-    table.summarize(verify(verify_request({"data=1", "pipeline=2 data=2 schedule=zb-h1 zero=1"}), table.events()));
-  }
-  std::fclose(out);
-  const std::string lines(text, size);
-  std::free(text);
+  const std::string lines = table_of(200, verify_request({"data=1", "pipeline=2 data=2 schedule=zb-h1 zero=1"})).text;
   EXPECT_THAT(lines, AllOf(HasSubstr("2 layouts of 1 model"), HasSubstr("all 2 layouts agree"), HasSubstr("zb-h1"),
                            Not(HasSubstr("FAILED"))));
   std::set<std::size_t> ends;  // of the verdict's column
   for (std::size_t at = 0; (at = lines.find("  ok  ", at)) != std::string::npos; ++at) ends.insert(at - lines.rfind('\n', at));
   EXPECT_EQ(ends.size(), 1u) << lines;
+}
+
+// The counts in the first line and the device in the last one make these as long as they are.
+TEST_F(Verify, FoldsItsLinesInANarrowTerminal) {
+  const VerifyRequest request = verify_request(
+      {"data=1", "tensor=4"}, {}, {"verify.variants=[\"narrow: model.kv_heads=2\"]", "verify.lr=10", "verify.steps=3"});
+  const auto [report, lines] = table_of(60, request);
+  ASSERT_TRUE(report.weak());
+  EXPECT_THAT(lines,
+              AllOf(HasSubstr("3 layouts of 2 models against the serial run: 3 steps of 4\n    sequences of 16 tokens\n"),
+                    HasSubstr("\nweak: base: the bound of"), HasSubstr("1 refused")));
+  std::istringstream all(lines);
+  for (std::string line; std::getline(all, line);) EXPECT_LE(display_width(line), 60) << line;
 }
 
 }  // namespace
