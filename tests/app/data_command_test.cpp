@@ -195,7 +195,7 @@ TEST(DataEncodeCommand, GivesTheIdsOfTokenizers) {
   const Outcome cut =
       run_plait(folder.path(), command + " --json-lines < " + folder.write("zero", std::string("\"abc\"\0\"zzz\"\n", 12)));
   EXPECT_EQ(cut.status, 2);
-  EXPECT_THAT(cut.errors, HasSubstr("standard input, line 1: must be a JSON string"));
+  EXPECT_THAT(cut.errors, testing::HasSubstr("standard input, line 1: must be a JSON string"));
   const std::string text = "two lines\nof text";
   const Outcome one = run_plait(folder.path(), command + " < " + folder.write("text", text));
   EXPECT_EQ(nlohmann::json::parse(one.output), data::load_huggingface(fixtures + "gpt2.json")->encode(text));

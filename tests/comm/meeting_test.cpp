@@ -94,7 +94,7 @@ TEST_P(MeetingKind, EverybodyElseNamesWhoDoesNotCome) {
     const auto outcome = outcome_of_ranks(4, [&](int rank) {
       if (rank == lost) return;
       const auto mine = store();
-      Meeting(*mine, "without " + std::to_string(lost), rank, 4, milliseconds(200)).meet("all");
+      Meeting(*mine, "without " + std::to_string(lost), rank, 4, milliseconds(1500)).meet("all");
     });
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_THAT(outcome[static_cast<std::size_t>(rank)],

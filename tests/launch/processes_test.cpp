@@ -1,4 +1,4 @@
-// Ranks as processes: the launcher starts this test program again, which then runs one of the disabled bodies below.
+// Ranks as processes: the launcher starts this test program again, which then runs one of the bodies below.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spawn.h>

@@ -382,6 +382,7 @@ TEST(WatchdogPatience, WhatTakesLongBetweenStepsAndInAnEvaluationIsNoStandstill)
       if (rank.rank == 1) std::this_thread::sleep_for(milliseconds(2500));
       rank.meeting("test", std::chrono::hours(1)).meet("written");
       const auto start = Clock::now();
+      rank.meeting("test", std::chrono::hours(1)).meet("started");  // before either of them is held up
       interpreter.synchronize_evaluation(slow.batches, 10);
       EXPECT_GT(Clock::now() - start, milliseconds(2400)) << "too short to prove anything";
       slow.step();

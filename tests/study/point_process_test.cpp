@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -30,12 +31,14 @@ const plait::test::ChildProcess leaves_one_behind("point-orphan", [] {
   if (::fork() == 0) {
     ::setsid();
     if (::fork() == 0) {
-      std::ofstream(std::getenv("PLAIT_TEST_ORPHAN")) << ::getpid() << std::endl;
+      const std::string file = std::getenv("PLAIT_TEST_ORPHAN");
+      std::ofstream(file + ".part") << ::getpid() << std::endl;
+      std::filesystem::rename(file + ".part", file);
       for (;;) ::pause();
     }
     ::_exit(0);
   }
-  ::usleep(300'000);
+  while (!std::filesystem::exists(std::getenv("PLAIT_TEST_ORPHAN"))) ::usleep(1'000);
   std::_Exit(0);
 });
 
