@@ -150,16 +150,20 @@ Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep
   return pruned;
 }
 
-void remove_leftovers(const std::filesystem::path& run_dir) {
-  if (!directory_exists(checkpoints_directory(run_dir))) return;
+std::vector<std::string> remove_leftovers(const std::filesystem::path& run_dir, std::int64_t step) {
+  std::vector<std::string> problems;
+  if (!directory_exists(checkpoints_directory(run_dir))) return problems;
   for (const auto& leftover : list_directory(checkpoints_directory(run_dir))) {
     if (!leftover.filename().string().starts_with(temporary_prefix)) continue;
     std::error_code error;
     std::filesystem::remove_all(leftover, error);
-    if (error) {
-      throw ConfigError("cannot remove " + leftover.string() + ", left by an interrupted checkpoint: " + error.message());
-    }
+    if (!error) continue;
+    problems.push_back("cannot remove " + leftover.string() +
+                       ", left of an unfinished or an old checkpoint: " + error.message());
+    if (leftover.filename() == temporary_directory(run_dir, step).filename())
+      throw ConfigError(problems.back() + "; remove it, as this step is to be written there");
   }
+  return problems;
 }
 
 }  // namespace plait::checkpoint

@@ -55,7 +55,8 @@ struct Pruned {
 // Removes all but the newest `keep` (>= 1) checkpoints. What it cannot remove is reported, not thrown.
 Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep);
 
-// Removes what crashed writers and interrupted removals left behind.
-void remove_leftovers(const std::filesystem::path& run_dir);
+// Removes what crashed writers and interrupted removals left behind, before `step` is written. What it cannot remove is
+// returned, in words; a ConfigError where that is in the way of this step.
+std::vector<std::string> remove_leftovers(const std::filesystem::path& run_dir, std::int64_t step);
 
 }  // namespace plait::checkpoint

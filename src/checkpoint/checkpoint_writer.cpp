@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -53,7 +54,7 @@ CheckpointWriter CheckpointWriter::begin(const std::filesystem::path& run_dir, s
   }
   create_private_directories(checkpoints_directory(run_dir));
   sync_directory(run_dir);
-  remove_leftovers(run_dir);
+  writer.problems_ = remove_leftovers(run_dir, step);
   create_private_directory(writer.directory_);
   writer.cleanup_.reset(new std::filesystem::path(writer.directory_));
   for (const FileSpec& spec : files) {
@@ -186,7 +187,8 @@ CommittedCheckpoint CheckpointWriter::commit(const nlohmann::ordered_json& state
   delete cleanup_.release();
   sync_directory(checkpoints_directory(run_dir_));
   Pruned pruned = prune_checkpoints(run_dir_, keep);
-  return {target, std::move(pruned.removed), std::move(pruned.problems)};
+  std::ranges::move(pruned.problems, std::back_inserter(problems_));
+  return {target, std::move(pruned.removed), std::move(problems_)};
 }
 
 }  // namespace plait::checkpoint

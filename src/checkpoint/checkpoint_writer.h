@@ -35,7 +35,8 @@ namespace plait::checkpoint {
 struct CommittedCheckpoint {
   std::filesystem::path directory;
   std::vector<std::filesystem::path> pruned;
-  std::vector<std::string> prune_problems;  // old checkpoints that could not be removed, and why; the new one is complete
+  // Old checkpoints, and what was left of some, that could not be removed, and why; the new one is complete.
+  std::vector<std::string> prune_problems;
 };
 
 // Not thread-safe: one writer per rank, used by that rank's thread.
@@ -91,6 +92,7 @@ class CheckpointWriter {
   std::vector<OpenFile> files_;
   std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> tensors_;  // name -> index of file, of tensor in it
   std::map<std::string, Coverage, std::less<>> written_;
+  std::vector<std::string> problems_;  // what begin() could not remove
   std::unique_ptr<std::filesystem::path, RemoveDirectory> cleanup_;
 };
 

@@ -1,6 +1,9 @@
 #include "checkpoint/checkpoint_directory.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -9,6 +12,8 @@ namespace plait::checkpoint {
 namespace {
 
 using namespace test;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -102,6 +107,42 @@ TEST_F(CheckpointDirectory, CommitKeepsTheNewest) {
   write_checkpoint(directory_, 400, 1);
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{400}));
   EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_directory(directory_)), {}), 1);
+}
+
+// Meanwhile root may do no more than any other user.
+class WithoutRights {
+ public:
+  WithoutRights() : before_(::geteuid()) {
+    if (before_ == 0 && ::seteuid(65534) != 0) ADD_FAILURE() << "root cannot become nobody";
+  }
+  ~WithoutRights() {
+    if (before_ == 0 && ::seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  uid_t before_;
+};
+
+TEST_F(CheckpointDirectory, ALeftoverThatCannotBeRemovedIsAWarning) {
+  const fs::path leftover = temporary_directory(directory_, 100);
+  fs::create_directories(leftover);
+  write_file(leftover / "model.safetensors", "x");
+  for (const fs::path& open : {directory_, checkpoints_directory(directory_)}) fs::permissions(open, fs::perms::all);
+  fs::permissions(leftover, fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  {
+    const WithoutRights here;
+    for (const int step : {200, 300}) {
+      CheckpointWriter writer = CheckpointWriter::begin(directory_, step, small_files());
+      write_everything(writer, step);
+      writer.finish();
+      EXPECT_THAT(writer.commit({{"step", step}}, 100).prune_problems,
+                  ElementsAre(AllOf(HasSubstr("cannot remove " + leftover.string()), HasSubstr("Permission denied"))));
+    }
+    EXPECT_THAT(config_error([&] { CheckpointWriter::begin(directory_, 100, small_files()); }),
+                AllOf(HasSubstr("cannot remove " + leftover.string()), HasSubstr("; remove it")));
+  }
+  fs::permissions(leftover, fs::perms::all);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{300, 200}));
 }
 
 TEST_F(CheckpointDirectory, KeepIsAtLeastOne) {
