@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/unique_keys.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "core/message.h"
@@ -73,8 +74,12 @@ class HeaderParser {
   SafetensorsLayout parse() {
     layout_.file_bytes = file_.size();
     read_header();
-    const nlohmann::json header = parse_json(std::string_view(layout_.header).substr(length_bytes),
-                                             [this](const std::string& problem) { fail("the header " + problem); });
+    const auto repeated = [this](const std::string& name, int depth) {
+      fail(depth == 1 ? shown(name) + " is in the header twice" : "an entry has '" + printable(name, 256) + "' twice");
+    };
+    const nlohmann::json header = parse_json(
+        std::string_view(layout_.header).substr(length_bytes),
+        [this](const std::string& problem) { fail("the header " + problem); }, unique_keys(repeated));
     if (!header.is_object()) fail("the header is not a JSON object");
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add_tensor(name, entry);

@@ -246,6 +246,21 @@ TEST_F(ForeignWeightsFiles, NamesOfTensorsAreShownOnOneLine) {
   EXPECT_NE(with(std::string(2000, 'a'), {{"dtype", "F1"}, {"shape", {1}}}).find("aaa...': unknown dtype"), std::string::npos);
 }
 
+TEST_F(ForeignWeightsFiles, AnIndexNamesATensorOnce) {
+  fs::copy(fixture("mistral"), directory_ / "hf");
+  const fs::path index = directory_ / "hf/model.safetensors.index.json";
+  nlohmann::json good;
+  std::ifstream(index) >> good;
+  const std::string name = "model.norm.weight", file = good.at("weight_map").at(name);
+  const std::string entry = '"' + name + "\": \"" + file + "\", ";
+  std::string text = good.dump();
+  const std::string map = "\"weight_map\":{";
+  text.insert(text.find(map) + map.size(), entry);
+  std::ofstream(index) << text;
+  EXPECT_NE(config_error([&] { ForeignWeights{directory_ / "hf"}; }).find("index.json: names 'model.norm.weight' twice"),
+            std::string::npos);
+}
+
 // What the digest stands for without reading tensors.
 TEST_F(ForeignWeightsFiles, DigestsDifferWhereFilesDo) {
   fs::copy(fixture("llama"), directory_ / "a");

@@ -11,6 +11,7 @@
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/huggingface/transpose.h"
+#include "checkpoint/unique_keys.h"
 #include "core/error.h"
 #include "core/first_problems.h"
 #include "core/json_file.h"
@@ -149,8 +150,10 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
                     "save_pretrained()",
                     directory.string(), single_file, index_file));
   }
-  const nlohmann::json json = read_json_file(index.string(), most_index_bytes);
   const auto refuse = [&](const std::string& why) { throw ConfigError(index.string() + ": " + why); };
+  const nlohmann::json json =
+      parse_json(read_text(index, most_index_bytes), refuse,
+                 unique_keys([&](const std::string& key, int) { refuse("names '" + shown(key) + "' twice"); }));
   if (!json.is_object() || !json.contains("weight_map") || !json.at("weight_map").is_object())
     refuse("holds no object called weight_map");
   std::set<std::string> files;
