@@ -107,7 +107,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
   interpreter.synchronize();
   // Outlives what may fail: rank 0's removes the directory that others write to, so they have to know why before it goes.
   std::optional<checkpoint::CheckpointWriter> writer;
-  const auto save = [&] {
+  const auto write = [&] {
     if (plan.rank == 0) writer.emplace(checkpoint::CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
     barrier(name + "-begin");
     if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
@@ -132,6 +132,14 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     if (plan.rank == 0) committed = writer->commit(state, keep);
     barrier(name + "-committed");
     return committed;
+  };
+  // What keeps a run that is under way from being written is no fault of its input.
+  const auto save = [&] {
+    try {
+      return write();
+    } catch (const ConfigError& error) {
+      throw Error("cannot write the checkpoint of step " + std::to_string(step) + ": " + error.what());
+    }
   };
   return life.run(save, [&] { interpreter.synchronize_aborted(); });
 }

@@ -19,7 +19,8 @@ namespace plait::train {
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
 // name. `life` is this rank's: if it is aborted the writing ends, and if the writing fails it is, before anything of the
 // checkpoint goes. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
-// Files hold moments in the type of the master weights, bf16 ones too.
+// Files hold moments in the type of the master weights, bf16 ones too. What the file system refuses is an Error, never a
+// ConfigError.
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,

@@ -1,4 +1,5 @@
 // A checkpoint has no layout: whatever layout loads it, and writes it again, writes the same bytes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_directory.h"
@@ -19,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::read_file;
+using test::write_file;
+using testing::AllOf;
+using testing::HasSubstr;
 
 constexpr const char* gpt = "model: {layers: 6, hidden: 32, heads: 4, vocab: 150}\n";
 constexpr const char* llama =
@@ -167,6 +171,29 @@ TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), "rank 0: the disk is full");
     }
+  }
+}
+
+// The input is not to blame, which is what a ConfigError would say.
+TEST_F(TrainingCheckpoint, WhatCannotBeWrittenIsNoConfigError) {
+  const fs::path run_dir = directory_ / "run";
+  fs::create_directory(run_dir);
+  write_file(run_dir / "checkpoints", "a file in the way");
+  const Config config = config_of(gpt, "", 1);
+  const auto body = [&](launch::RankContext& rank) {
+    train::Session session(config, data::create_tokenizer(config)->vocab(), rank);
+    session.run([&] {
+      train::synchronize_save(
+          session.interpreter(), run_dir, 2, nlohmann::ordered_json::object(), 1, [](const std::string&) {}, *rank.life);
+    });
+  };
+  try {
+    launch::launch(launch::plan_launch(config), body, {});
+    ADD_FAILURE() << "nobody failed";
+  } catch (const Error& error) {
+    EXPECT_EQ(dynamic_cast<const ConfigError*>(&error), nullptr);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("cannot write the checkpoint of step 2: "), HasSubstr((run_dir / "checkpoints").string())));
   }
 }
 
