@@ -4,6 +4,7 @@
 #include <spdlog/fmt/chrono.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,6 +26,9 @@ constexpr milliseconds retry_interval{20};
 // A new owner has written its name into the file by then, and one that only looks whether the directory is free has gone.
 constexpr milliseconds owner_settles{500};
 constexpr std::size_t longest_owner = 400;
+
+constexpr const char* owner_name = "owner.lock";
+constexpr const char* ranks_name = "ranks.lock";
 
 enum class Lock { taken, held_by_another, impossible };
 
@@ -76,7 +80,7 @@ std::string no_locks(const std::filesystem::path& run_dir) {
 
 RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience, const Say& say) {
   RunLock lock;
-  const std::filesystem::path path = run_dir / "owner.lock";
+  const std::filesystem::path path = run_dir / owner_name;
   lock.owner_ = open_lock(path);
   const Lock owned = take(lock.owner_, LOCK_EX, owner_settles);
   if (owned == Lock::held_by_another) {
@@ -89,7 +93,7 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
   }
   const std::string before = owner_of(lock.owner_);
   sign(lock.owner_, path);
-  lock.ranks_ = open_lock(run_dir / "ranks.lock");
+  lock.ranks_ = open_lock(run_dir / ranks_name);
   Lock alone = take(lock.ranks_, LOCK_EX, milliseconds(0));
   if (alone == Lock::held_by_another) {
     const std::string ranks = fmt::format("ranks of the job that owned {} last ({})", run_dir.string(), before);
@@ -105,13 +109,28 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
 
 RunLock RunLock::join(const std::filesystem::path& run_dir) {
   RunLock lock;
-  lock.ranks_ = open_lock(run_dir / "ranks.lock");
+  lock.ranks_ = open_lock(run_dir / ranks_name);
   switch (take(lock.ranks_, LOCK_SH, owner_settles)) {
     case Lock::taken: break;
     case Lock::held_by_another: throw CommError("another job has taken " + run_dir.string() + " over from rank 0");
     case Lock::impossible: lock.warning_ = no_locks(run_dir);
   }
   return lock;
+}
+
+void RunLock::require_in_place(const std::filesystem::path& run_dir) const {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(run_dir, ignored)) return;  // whoever writes there says so
+  const std::filesystem::path path = run_dir / (owner_ ? owner_name : ranks_name);
+  struct stat held {};
+  struct stat there {};
+  if (::fstat((owner_ ? owner_ : ranks_).get(), &held) == 0 && ::stat(path.c_str(), &there) == 0 &&
+      held.st_dev == there.st_dev && held.st_ino == there.st_ino)
+    return;
+  throw Error(
+      fmt::format("the run's directory {} was moved or replaced while the run went on: {} is not the one that this job "
+                  "holds. Nothing was written there; resume the run where its directory is now",
+                  run_dir.string(), path.string()));
 }
 
 }  // namespace plait::checkpoint

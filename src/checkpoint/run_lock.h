@@ -35,6 +35,10 @@ class RunLock {
   // Another rank of the same job, once rank 0 has the directory.
   static RunLock join(const std::filesystem::path& run_dir);
 
+  // Before anything is made or removed under `run_dir`, which named the directory. Error if by now it names another than the
+  // one whose lock this is: that may be another job's.
+  void require_in_place(const std::filesystem::path& run_dir) const;
+
   // Why nothing keeps a second job out; "" where the locks work.
   const std::string& warning() const { return warning_; }
 

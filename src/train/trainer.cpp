@@ -149,6 +149,7 @@ class Trainer {
         dataset_(open_dataset()),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
+    require(lock_.has_value(), "each rank has its part of the lock on the run's directory");
     const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
     tell_plan();
@@ -452,6 +453,7 @@ class Trainer {
   // Takes what the disk takes, which is longer than any collective may.
   void checkpoint(std::int64_t step) {
     const auto busy = meeting_.busy();
+    if (meeting_.rank() == 0) lock_->require_in_place(start_.run_dir);
     nlohmann::ordered_json state = {{"step", step},
                                     {"seed", config_.run.seed},
                                     {"config", to_yaml(config_)},

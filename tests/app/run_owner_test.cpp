@@ -1,4 +1,5 @@
 // Two jobs and one run directory, as real programs.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,8 +8,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -176,6 +179,19 @@ TEST_F(RunOwner, ANewRunOfTheSameNameTakesAnotherDirectory) {
   const Outcome second = run_plait(folder_, "train " + (folder_ / "job.yaml").string());
   EXPECT_EQ(second.status, 0) << second.errors;
   EXPECT_TRUE(fs::exists(folder_ / "a-2" / "owner.lock"));
+}
+
+TEST_F(RunOwner, WhatTakesThePlaceOfTheDirectoryOfARunIsLeftAlone) {
+  const fs::path other = folder_ / "other";
+  fs::create_directories(other / "checkpoints/.tmp-step-00000001");
+  Started owner(resume("threads", endless) + " --set checkpoint.every=0", folder_ / "errors-owner");
+  ASSERT_TRUE(trains_beyond(4)) << owner.end(SIGKILL).errors;
+  ASSERT_EQ(::renameat2(AT_FDCWD, run_.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE), 0);
+  const Outcome outcome = owner.end(SIGTERM);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr(run_.string() + " was moved or replaced while the run went on"));
+  EXPECT_TRUE(fs::exists(run_ / "checkpoints/.tmp-step-00000001")) << "which another job may be writing";
+  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(run_), {}), 2);
 }
 
 }  // namespace

@@ -124,5 +124,28 @@ TEST_F(RunLockTest, AnyNumberOfRanksJoinTheOwner) {
   EXPECT_EQ(two.warning(), "");
 }
 
+// A job goes on in the directory that it has, under whatever name, and must not touch what has that name now.
+TEST_F(RunLockTest, AnotherDirectoryInPlaceOfTheLockedOneIsTold) {
+  namespace fs = std::filesystem;
+  const fs::path moved = run_dir_ / "moved";
+  run_dir_ /= "run";
+  fs::create_directory(run_dir_);
+  const RunLock zero = own(), one = RunLock::join(run_dir_);
+  zero.require_in_place(run_dir_);
+  one.require_in_place(run_dir_);
+  fs::rename(run_dir_, moved);
+  zero.require_in_place(run_dir_);  // gone altogether: that is for the writer to tell
+  fs::create_directory(run_dir_);
+  const auto refused = [&](const RunLock& lock) { return error_of<Error>([&] { lock.require_in_place(run_dir_); }); };
+  EXPECT_THAT(refused(zero), AllOf(HasSubstr(run_dir_.string() + " was moved or replaced"), HasSubstr("owner.lock is not")));
+  EXPECT_THAT(refused(one), HasSubstr("ranks.lock is not"));
+  const RunLock other = own();
+  EXPECT_THAT(refused(zero), HasSubstr("was moved or replaced")) << "by another job";
+  other.require_in_place(run_dir_);
+  fs::remove_all(run_dir_);
+  fs::create_directory_symlink(moved, run_dir_);
+  zero.require_in_place(run_dir_);
+}
+
 }  // namespace
 }  // namespace plait::checkpoint
