@@ -36,12 +36,6 @@ std::vector<StepDirectory> entries(const std::filesystem::path& run_dir) {
   return found;
 }
 
-// Of a canonical path.
-std::optional<std::filesystem::path> run_of_checkpoint(const std::filesystem::path& path) {
-  const std::filesystem::path parent = path.parent_path();
-  return step_of(path) && parent.filename() == "checkpoints" ? std::optional(parent.parent_path()) : std::nullopt;
-}
-
 CheckpointStatus check_entry(const StepDirectory& entry) {
   CheckpointStatus status{entry.directory, entry.step, ""};
   try {
@@ -86,6 +80,20 @@ std::optional<std::int64_t> step_of(const std::filesystem::path& directory) {
   return step_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
+std::optional<FoundCheckpoint> checkpoint_of_run(const std::filesystem::path& path) {
+  const auto by_name = [](std::filesystem::path place) -> std::optional<FoundCheckpoint> {
+    if (!place.has_filename()) place = place.parent_path();  // "step-00000020/"
+    const std::optional<std::int64_t> step = step_of(place);
+    const std::filesystem::path parent = place.parent_path();
+    if (!step || parent.filename() != "checkpoints") return std::nullopt;
+    return FoundCheckpoint{parent.parent_path(), place, *step};
+  };
+  std::error_code ignored;
+  const auto named = by_name(std::filesystem::absolute(path, ignored).lexically_normal());
+  if (named && std::filesystem::exists(named->run_dir / "config.yaml", ignored)) return named;
+  return by_name(std::filesystem::weakly_canonical(path, ignored));
+}
+
 std::vector<CheckpointStatus> list_checkpoints(const std::filesystem::path& run_dir) {
   std::vector<CheckpointStatus> statuses;
   for (const StepDirectory& entry : entries(run_dir)) statuses.push_back(check_entry(entry));
@@ -94,9 +102,8 @@ std::vector<CheckpointStatus> list_checkpoints(const std::filesystem::path& run_
 
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
   if (!directory_exists(path)) throw ConfigError("there is no checkpoint in " + path.string() + ": no such directory");
-  const std::filesystem::path canonical = std::filesystem::canonical(path);
-  if (const auto run_dir = run_of_checkpoint(canonical))
-    return accept_or_offer(*run_dir, entries(*run_dir), {canonical, step_of(canonical).value()});
+  if (const auto named = checkpoint_of_run(path))
+    return accept_or_offer(named->run_dir, entries(named->run_dir), {named->directory, named->step});
   const std::vector<StepDirectory> all = entries(path);
   if (all.empty())
     throw ConfigError("there is no checkpoint in " + path.string() + ": it has no checkpoints/step-... directory");
@@ -105,7 +112,7 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
 
 bool is_lone_checkpoint(const std::filesystem::path& path) {
   std::error_code ignored;
-  return std::filesystem::exists(path / Manifest::file_name, ignored) && !run_of_checkpoint(std::filesystem::canonical(path));
+  return std::filesystem::exists(path / Manifest::file_name, ignored) && !checkpoint_of_run(path);
 }
 
 FoundCheckpoint find_weights(const std::filesystem::path& path) {

@@ -32,6 +32,10 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
 };
 
+// The checkpoint and the run that `path` names as RUN_DIR/checkpoints/step-..., unverified; nullopt for any other path. It is
+// taken as it is written where that leads to a run, since checkpoints/ may be a link to another disk, or else as links lead.
+std::optional<FoundCheckpoint> checkpoint_of_run(const std::filesystem::path& path);
+
 // What PATH of `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The
 // checkpoint has been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says
 // what is wrong and offers the newest good one before it: going back in time is for the user to decide.

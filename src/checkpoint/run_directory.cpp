@@ -63,11 +63,8 @@ UncertainRunDirectory::~UncertainRunDirectory() {
 }
 
 fs::path run_directory_of(const fs::path& path) {
-  // "step-00000020/", "." and links name a checkpoint too.
-  std::error_code unreachable;
-  fs::path place = fs::weakly_canonical(path, unreachable);
-  if (!place.has_filename()) place = place.parent_path();
-  return step_of(place) ? place.parent_path().parent_path() : path;
+  const std::optional<FoundCheckpoint> checkpoint = checkpoint_of_run(path);
+  return checkpoint ? checkpoint->run_dir : path;
 }
 
 Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& overrides) {

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/run_directory.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -77,6 +78,34 @@ TEST_F(CheckpointDirectory, AcceptsAnExplicitCheckpoint) {
     EXPECT_EQ(fs::canonical(found.run_dir), fs::canonical(directory_));
   }
   EXPECT_THAT(config_error([&] { find_checkpoint(checkpoint_directory(directory_, 200)); }), HasSubstr("is step 100"));
+}
+
+// checkpoints/ may be a link to another disk, and a run or a checkpoint have links to them.
+TEST_F(CheckpointDirectory, ACheckpointIsOfTheRunThatItsPathNamesOrThatLinksLeadTo) {
+  const fs::path run = directory_ / "run", disk = directory_ / "disk", elsewhere = directory_ / "elsewhere";
+  for (const fs::path& made : {run, disk, elsewhere}) fs::create_directory(made);
+  write_file(run / "config.yaml", "");
+  fs::create_directory_symlink(disk, checkpoints_directory(run));
+  const fs::path checkpoint = write_checkpoint(run, 100);
+  for (const char* suffix : {"", "/", "/.", "/../step-00000100"}) {
+    const fs::path named = checkpoint.string() + suffix;
+    EXPECT_EQ(run_directory_of(named), run) << named;
+    EXPECT_FALSE(is_lone_checkpoint(named)) << named;
+    const FoundCheckpoint found = find_checkpoint(named);
+    EXPECT_EQ(found.run_dir, run) << named;
+    EXPECT_EQ(found.directory, checkpoint) << named;
+    EXPECT_EQ(found.step, 100) << named;
+  }
+  EXPECT_EQ(run_directory_of(checkpoint_directory(run, 200)), run) << "of one that is not there";
+  EXPECT_TRUE(is_lone_checkpoint(disk / "step-00000100")) << "no run is around it";
+  fs::create_directory_symlink(run, directory_ / "latest");
+  EXPECT_EQ(run_directory_of(directory_ / "latest"), directory_ / "latest");
+  EXPECT_EQ(find_checkpoint(checkpoint_directory(directory_ / "latest", 100)).run_dir, directory_ / "latest");
+
+  const fs::path original = write_checkpoint(elsewhere, 7), link = directory_ / "link";
+  fs::create_directory_symlink(original, link);
+  EXPECT_EQ(run_directory_of(link), fs::canonical(elsewhere));
+  EXPECT_EQ(find_checkpoint(link).step, 7);
 }
 
 TEST_F(CheckpointDirectory, WeightsMayLieAnywhere) {
