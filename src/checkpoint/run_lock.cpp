@@ -60,15 +60,18 @@ std::string owner_of(const FileDescriptor& descriptor) {
   return owner.empty() ? "a process that has not said its name" : owner;
 }
 
-void sign(const FileDescriptor& descriptor, const std::filesystem::path& path) {
-  const std::string text =
-      fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}\n", ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
+// What it wrote, as owner_of() reads it.
+std::string sign(const FileDescriptor& descriptor, const std::filesystem::path& path) {
+  const std::string owner =
+      fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}", ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
+  const std::string text = owner + "\n";
   // On the disk before others look: what they read over NFS is what was there at the last sync or close.
   if (::ftruncate(descriptor.get(), 0) != 0 ||
       ::pwrite(descriptor.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::fsync(descriptor.get()) != 0) {
     throw_file_error("write", path, errno);
   }
+  return owner;
 }
 
 std::string no_locks(const std::filesystem::path& run_dir) {
@@ -89,10 +92,11 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
   }
   if (owned == Lock::impossible) {
     lock.warning_ = no_locks(run_dir);
+    lock.signed_ = sign(lock.owner_, path);
     return lock;
   }
   const std::string before = owner_of(lock.owner_);
-  sign(lock.owner_, path);
+  lock.signed_ = sign(lock.owner_, path);
   lock.ranks_ = open_lock(run_dir / ranks_name);
   Lock alone = take(lock.ranks_, LOCK_EX, milliseconds(0));
   if (alone == Lock::held_by_another) {
@@ -105,6 +109,19 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
   if (alone == Lock::impossible || take(lock.ranks_, LOCK_SH, milliseconds(0)) != Lock::taken)
     lock.warning_ = no_locks(run_dir);
   return lock;
+}
+
+bool RunLock::is_owned_by(const std::filesystem::path& run_dir, const std::string& owner, milliseconds patience) {
+  const std::filesystem::path path = run_dir / owner_name;
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    // Opened anew each time: that is when NFS asks the server.
+    const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!descriptor && errno != ENOENT && errno != ENOTDIR && errno != ESTALE) throw_file_error("open", path, errno);
+    if (descriptor && owner_of(descriptor) == owner) return true;
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(retry_interval);
+  }
 }
 
 RunLock RunLock::join(const std::filesystem::path& run_dir) {

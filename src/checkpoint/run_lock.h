@@ -39,6 +39,13 @@ class RunLock {
   // one whose lock this is: that may be another job's.
   void require_in_place(const std::filesystem::path& run_dir) const;
 
+  // What rank 0 wrote into owner.lock, which tells its directory from one of the same path elsewhere; "" of other ranks.
+  const std::string& owner() const { return signed_; }
+
+  // Whether owner.lock in `run_dir`, as it is seen here, says that. What was just written may be seen late over a network:
+  // looks again for up to `patience`.
+  static bool is_owned_by(const std::filesystem::path& run_dir, const std::string& owner, std::chrono::milliseconds patience);
+
   // Why nothing keeps a second job out; "" where the locks work.
   const std::string& warning() const { return warning_; }
 
@@ -46,7 +53,7 @@ class RunLock {
   RunLock() = default;
 
   FileDescriptor owner_, ranks_;
-  std::string warning_;
+  std::string signed_, warning_;
 };
 
 }  // namespace plait::checkpoint

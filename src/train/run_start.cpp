@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -25,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t longest_path = 4096, longest_digest = 16;
+constexpr std::chrono::milliseconds seen_late{1000};  // of a file that another host has just written
 
 // Takes the lock of a run's directory, before anything in it is read or written.
 using Own = std::function<void(const fs::path& run_dir)>;
@@ -61,6 +63,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
   return {.run_dir = found.run_dir,
           .checkpoint = found.directory,
+          .owner = {},  // of any run, see agree_on_start()
           .digest = reader.digest(),
           .resumed = true,
           .step = found.step,
@@ -108,11 +111,23 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   return start;
 }
 
+// All ranks write there. A directory of the same path on another host would get a part of each checkpoint.
+void require_directory_of_rank_0(const Config& config, const RunStart& start, comm::Meeting& meeting) {
+  const auto busy = meeting.busy();
+  if (checkpoint::RunLock::is_owned_by(start.run_dir, start.owner, seen_late)) return;
+  meeting.check();  // a job that has ended has taken the directory away
+  const std::string value = start.resumed ? start.run_dir.string() : config.run.dir;
+  throw ConfigError(
+      {{start.resumed ? "--resume" : "run.dir", value,
+        "is not the directory that rank 0 has: all ranks need it on a file system that their hosts share", "", 0}});
+}
+
 }  // namespace
 
 void to_json(nlohmann::ordered_json& json, const RunStart& start) {
   json = {{"run_dir", start.run_dir.string()},
           {"checkpoint", start.checkpoint.string()},
+          {"owner", start.owner},
           {"digest", start.digest},
           {"resumed", start.resumed},
           {"weights_only", start.restored == Restored::weights},
@@ -124,6 +139,7 @@ void from_json(const nlohmann::ordered_json& json, RunStart& start) {
   comm::Fields fields(json);
   start.run_dir = fields.text("run_dir", longest_path);
   start.checkpoint = fields.text("checkpoint", longest_path);
+  start.owner = fields.text("owner");
   start.digest = fields.text("digest", longest_digest);
   start.resumed = fields.flag("resumed");
   start.restored = fields.flag("weights_only") ? Restored::weights : Restored::everything;
@@ -140,11 +156,16 @@ RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meet
   };
   RunStart agreed = meeting.tell(0, "start", [&] {
     const auto busy = meeting.busy();
-    if (!resume.empty()) return resume_run(config, resume, own, origin);
-    if (!config.train.init_from.path.empty()) return initialized_run(config, own, origin);
-    return new_run(config, *data::create_tokenizer(config), own, origin);
+    RunStart start = !resume.empty()                        ? resume_run(config, resume, own, origin)
+                     : !config.train.init_from.path.empty() ? initialized_run(config, own, origin)
+                                                            : new_run(config, *data::create_tokenizer(config), own, origin);
+    if (lock) start.owner = lock->owner();
+    return start;
   });
-  if (meeting.rank() != 0) lock = checkpoint::RunLock::join(agreed.run_dir);
+  if (meeting.rank() != 0) {
+    require_directory_of_rank_0(config, agreed, meeting);
+    lock = checkpoint::RunLock::join(agreed.run_dir);
+  }
   return agreed;
 }
 

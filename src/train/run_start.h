@@ -21,6 +21,7 @@ namespace plait::train {
 struct RunStart {
   std::filesystem::path run_dir;
   std::filesystem::path checkpoint;          // to load, or a model of transformers; empty: weights from the seed
+  std::string owner;                         // what RunLock::own() left there: not every host may see that directory
   std::string digest;                        // of those weights (checkpoint/weights_reader.h), as rank 0 finds them
   bool resumed = false;                      // the checkpoint is of this very run
   Restored restored = Restored::everything;  // what is taken from the checkpoint
@@ -46,8 +47,8 @@ struct RunOrigin {
 // Collective, before anything is launched on devices. Rank 0 finds and verifies the checkpoint, or makes the new run's
 // directory with its configuration and tokenizer. What cannot be is found out before a directory is made: ConfigError, with
 // every difference between the configuration and the run that the weights are of, and the remedy. What is found out later
-// takes the directory away with `origin`, on rank 0. Leaves the rank's part of the directory's lock in `lock`, and on rank 0
-// where the run comes from in `origin`.
+// takes the directory away with `origin`, on rank 0; such as that another rank does not see this directory (ConfigError).
+// Leaves the rank's part of the directory's lock in `lock`, and on rank 0 where the run comes from in `origin`.
 RunStart agree_on_start(const Config& config, const std::filesystem::path& resume, comm::Meeting& meeting,
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin);
 

@@ -1,0 +1,56 @@
+// What ranks find out about each other's view of files before a run starts.
+#include "train/run_start.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "comm/rendezvous.h"
+#include "core/error_of.h"
+#include "train/trainer_fixture.h"
+
+namespace plait::train {
+namespace {
+
+using testing::HasSubstr;
+
+class RunStartTest : public TrainerTest {
+ protected:
+  comm::Meeting meeting(int rank, int size = 2) { return {*store_, "run", rank, size, std::chrono::milliseconds(60'000)}; }
+  // What rank 1 makes of what rank 0 says.
+  std::string refusal_of_rank_1(const RunStart& told) {
+    store_ = comm::make_thread_rendezvous();
+    meeting(0).say("start", told);
+    comm::Meeting one = meeting(1);
+    std::optional<checkpoint::RunLock> lock;
+    RunOrigin origin;
+    return error_of<ConfigError>([&] { return agree_on_start(parse_config(yaml()), {}, one, lock, origin).step; });
+  }
+
+  std::shared_ptr<comm::Rendezvous> store_ = comm::make_thread_rendezvous();
+};
+
+TEST_F(RunStartTest, ADirectoryThatTheHostsDoNotShareIsRefused) {
+  const fs::path here = directory_ / "here", elsewhere = directory_ / "elsewhere";
+  fs::create_directory(here);
+  const auto own = [](const fs::path& path) { return checkpoint::RunLock::own(path, std::chrono::milliseconds(0), {}); };
+  const checkpoint::RunLock mine = own(here);
+  RunStart start;
+  start.run_dir = here;
+  start.owner = mine.owner();
+  EXPECT_EQ(refusal_of_rank_1(start), nothing_thrown);
+  const std::string why = " is not the directory that rank 0 has: all ranks need it on a file system that their hosts share";
+  start.owner = "process 1 on another-host, since 2026-01-01T00:00:00Z";
+  EXPECT_THAT(refusal_of_rank_1(start), HasSubstr("run.dir=" + (directory_ / "runs").string() + ":" + why));
+  start.owner = mine.owner();
+  start.run_dir = elsewhere;
+  EXPECT_THAT(refusal_of_rank_1(start), HasSubstr("run.dir=" + (directory_ / "runs").string() + ":" + why)) << "nothing there";
+  EXPECT_FALSE(fs::exists(elsewhere));
+  start.resumed = true;
+  EXPECT_THAT(refusal_of_rank_1(start), HasSubstr("--resume=" + elsewhere.string() + ":" + why));
+}
+
+}  // namespace
+}  // namespace plait::train
