@@ -1,11 +1,16 @@
 #include "checkpoint/weights_reader.h"
 
+#include <spdlog/fmt/fmt.h>
+#include <sys/stat.h>
+
 #include <set>
 #include <utility>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checksum.h"
 #include "checkpoint/huggingface/foreign_weights.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/first_problems.h"
 
 namespace plait::checkpoint {
@@ -56,6 +61,23 @@ void WeightsReader::require_block(const TensorSpec& spec, const model::ElementBl
   require(block.row >= 0 && block.rows >= 0 && block.row <= rows && block.rows <= rows - block.row && block.column >= 0 &&
               block.columns >= 0 && block.column <= columns && block.columns <= columns - block.column,
           "a block outside tensor '" + spec.name + "'");
+}
+
+std::string files_identity(const std::filesystem::path& directory) {
+  std::set<std::string> files;  // in one order on all hosts
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    struct stat found{};
+    // Of a link, what it leads to: the weights have been opened, others may be broken. The device has another number on each
+    // host.
+    if (::stat(entry->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+    files.insert(fmt::format("{} {} {} {}.{:09} {}.{:09}\n", entry->path().filename().string(), found.st_ino, found.st_size,
+                             found.st_mtim.tv_sec, found.st_mtim.tv_nsec, found.st_ctim.tv_sec, found.st_ctim.tv_nsec));
+  }
+  if (error) throw_file_error("list", directory, error.value());
+  std::string all;
+  for (const std::string& file : files) all += file;
+  return to_hex(xxh3(all));
 }
 
 std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory) {

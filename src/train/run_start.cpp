@@ -2,11 +2,14 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -167,6 +170,16 @@ RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meet
     lock = checkpoint::RunLock::join(agreed.run_dir);
   }
   return agreed;
+}
+
+void verify_copies(const checkpoint::WeightsReader& weights, comm::Meeting& meeting) {
+  const auto busy = meeting.busy();
+  const std::string own = checkpoint::files_identity(weights.directory());
+  const std::vector<std::string> all = meeting.gather("weights", own);
+  if (std::ranges::count(all, all.front()) == std::ssize(all)) return;
+  const auto first = std::ranges::find(all, own);
+  if (first != all.begin() && first - all.begin() == meeting.rank()) weights.verify();
+  meeting.meet("weights verified");
 }
 
 }  // namespace plait::train

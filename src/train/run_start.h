@@ -10,6 +10,7 @@
 
 #include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
+#include "checkpoint/weights_reader.h"
 #include "comm/fields.h"
 #include "comm/meeting.h"
 #include "core/config.h"
@@ -51,5 +52,9 @@ struct RunOrigin {
 // Leaves the rank's part of the directory's lock in `lock`, and on rank 0 where the run comes from in `origin`.
 RunStart agree_on_start(const Config& config, const std::filesystem::path& resume, comm::Meeting& meeting,
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin);
+
+// Collective: rank 0 has verified the weights that the run starts from; where others see copies of these files, the first rank
+// of each copy verifies that. ConfigError on that rank, as verify() says. `weights`: as this rank sees them.
+void verify_copies(const checkpoint::WeightsReader& weights, comm::Meeting& meeting);
 
 }  // namespace plait::train

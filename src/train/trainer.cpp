@@ -318,6 +318,7 @@ class Trainer {
                       "last change included (cp -p, rsync -t)",
                       start_.checkpoint.string()));
     }
+    verify_copies(*weights, meeting_);
     std::optional<checkpoint::CheckpointReader> before;
     if (start_.continues()) compare_samples(before.emplace(start_.checkpoint));
     synchronize_load(interpreter, *weights, start_.restored);

@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/weights_reader.h"
 #include "comm/rendezvous.h"
 #include "core/error_of.h"
 #include "train/trainer_fixture.h"
@@ -50,6 +54,55 @@ TEST_F(RunStartTest, ADirectoryThatTheHostsDoNotShareIsRefused) {
   EXPECT_FALSE(fs::exists(elsewhere));
   start.resumed = true;
   EXPECT_THAT(refusal_of_rank_1(start), HasSubstr("--resume=" + elsewhere.string() + ":" + why));
+}
+
+// What each rank that loads from its directory meets; "" where it goes on.
+class CopiesOfWeights : public RunStartTest {
+ protected:
+  std::vector<std::string> outcomes(const std::vector<fs::path>& directories) {
+    const auto store = store_ = comm::make_thread_rendezvous();
+    std::vector<std::string> errors(directories.size());
+    {
+      std::vector<std::jthread> ranks;
+      for (std::size_t r = 0; r < directories.size(); ++r) {
+        ranks.emplace_back([&, r] {
+          comm::Meeting mine = meeting(static_cast<int>(r), static_cast<int>(directories.size()));
+          try {
+            verify_copies(*checkpoint::open_weights(directories[r]), mine);
+          } catch (const ConfigError& error) {
+            errors[r] = error.what();
+            store->abort("refused");
+          } catch (const CommError&) {
+            errors[r] = "aborted";
+          }
+        });
+      }
+    }
+    return errors;
+  }
+  fs::path copy(const fs::path& of, const char* name) const {
+    fs::copy(of, directory_ / name, fs::copy_options::recursive);
+    return directory_ / name;
+  }
+};
+
+TEST_F(CopiesOfWeights, AreVerifiedByOneRankEach) {
+  ASSERT_EQ(train(request({"train.steps=3"})), 0);
+  const fs::path original = checkpoint::checkpoint_directory(run_dir(), 3), good = copy(original, "good"),
+                 damaged = copy(original, "damaged");
+  {
+    std::fstream file(damaged / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-8, std::ios::end);
+    const char last = static_cast<char>(file.peek() ^ 0x40);
+    file.seekp(-8, std::ios::end);
+    file.put(last);
+  }
+  const auto is_damaged =
+      testing::AllOf(HasSubstr((damaged / "model.safetensors").string()), HasSubstr("is damaged: checksum"));
+  EXPECT_THAT(outcomes({original, good, original, good}), testing::Each(""));
+  EXPECT_THAT(outcomes({original, original, damaged, damaged}),
+              testing::ElementsAre("aborted", "aborted", is_damaged, "aborted"));
+  EXPECT_THAT(outcomes({damaged, damaged}), testing::Each("")) << "rank 0 has verified that: nothing is read twice";
 }
 
 }  // namespace
