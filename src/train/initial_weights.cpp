@@ -253,7 +253,15 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
   std::vector<std::string> notes;  // of a run that has a tokenizer already
   const auto is_gone = [](const std::string& file) { return !file.empty() && !std::filesystem::exists(file); };
   const bool is_kept = is_gone(config.data.huggingface.file) || is_gone(config.data.sentencepiece.model);  // by the run alone
-  if (tokenizer && !is_kept) common_tokenizer(config, tokenizer, run_dir, comparison, notes);
+  const std::string& kind = config.data.tokenizer;
+  const bool is_other = tokenizer && kind != tokenizer->kind();
+  if (is_other && !(data::has_text(kind) && data::has_text(tokenizer->kind()))) {
+    comparison.differs("data.tokenizer", kind,
+                       fmt::format("must be {}, as of the run in {}; a new run may have another (--init-from)",
+                                   tokenizer->kind(), run_dir.string()));
+  } else if (is_other || (tokenizer && !is_kept)) {
+    common_tokenizer(config, tokenizer, run_dir, comparison, notes);
+  }
   if (const std::optional<Config> before = config_under(reader)) {  // else the tensors tell
     const std::int64_t vocab = tokenizer ? tokenizer->vocab() : 1;
     compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),

@@ -351,6 +351,24 @@ TEST_F(TrainerTest, AResumeWithAnotherTokenizerIsRefused) {
   EXPECT_EQ(train(request({"train.steps=8", pieces}, run_dir())), 0);
 }
 
+// Whether tokens that came from elsewhere are those of a text cannot be seen.
+TEST_F(TrainerTest, AResumeWithTokensOfAnotherOriginIsRefused) {
+  const std::vector<std::string> random = {"data.tokenizer=random", "data.train=[]", "model.vocab=256", "train.steps=8"};
+  const auto refusal = [&](const std::vector<std::string>& set) {
+    return error_of<ConfigError>([&] { return train(request(set, run_dir())); });
+  };
+  ASSERT_EQ(train(request()), 0);
+  EXPECT_THAT(refusal(random),
+              testing::AllOf(testing::HasSubstr("data.tokenizer=random: must be bytes, as of the run in " + run_dir().string()),
+                             testing::HasSubstr("--init-from")));
+  fs::remove_all(run_dir());
+  ASSERT_EQ(train(request(random)), 0);
+  EXPECT_THAT(refusal({"train.steps=9", "model.vocab=256"}), testing::HasSubstr("data.tokenizer=bytes: must be random"));
+  std::vector<std::string> more = random;
+  more.back() = "train.steps=9";
+  EXPECT_EQ(train(request(more, run_dir())), 0);
+}
+
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {
   ASSERT_EQ(train(request()), 0);
   const fs::path newest = checkpoint::checkpoint_directory(run_dir(), 6) / "model.safetensors";
