@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -110,12 +111,14 @@ const OutsideLauncher& launcher_of_ranks() {
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
-// The variable as a number; otherwise adds to `problems`.
-int number_of(const char* variable, std::vector<ConfigProblem>& problems) {
+// The variable as a number from `least` on; otherwise adds to `problems`.
+int number_of(const char* variable, std::vector<ConfigProblem>& problems, int least = 0) {
   const int number = number_in(variable);
-  if (number >= 0) return number;
+  if (number >= least) return number;
   const char* text = std::getenv(variable);
-  const char* rule = text ? "must be a number that is not negative" : "is missing";
+  const std::string rule =
+      text ? "must be a number from " + std::to_string(least) + " to " + std::to_string(std::numeric_limits<int>::max())
+           : "is missing";
   problems.push_back({std::string("environment variable ") + variable, text ? text : "", rule, "", 0});
   return 0;
 }
@@ -156,7 +159,7 @@ RankContext external_place(const Config& config) {
   std::vector<ConfigProblem> problems;
   RankContext context;
   context.rank = number_of(launcher.rank, problems);
-  context.size = number_of(launcher.size, problems);
+  context.size = number_of(launcher.size, problems, 1);
   context.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
   if (config.launch.rendezvous.empty()) {
     const std::string who = config.launch.mode ? "launch.mode external needs"
@@ -183,7 +186,7 @@ RankContext child_place() {
   std::vector<ConfigProblem> problems;
   RankContext context;
   context.rank = number_of(rank_variable, problems);
-  context.size = number_of(size_variable, problems);
+  context.size = number_of(size_variable, problems, 1);
   const int launcher = number_of(launcher_variable, problems);
   check_place(context.rank, context.size, rank_variable, problems);
 

@@ -234,6 +234,15 @@ TEST_F(LaunchEnvironment, EveryProblemIsReported) {
   config_.launch.rendezvous = directory_.path();
   EXPECT_THAT(error_of<ConfigError>([&] { rank_from_environment(config_); }),
               AllOf(HasSubstr("RANK=4"), HasSubstr("less than")));
+  for (const char* size : {"99999999999", "0", "-1"}) {
+    set("WORLD_SIZE", size);
+    EXPECT_THAT(error_of<ConfigError>([&] { rank_from_environment(config_); }),
+                AllOf(HasSubstr(std::string("WORLD_SIZE=") + size + ": must be a number from 1 to 2147483647"),
+                      Not(HasSubstr("RANK=4"))));
+  }
+  set("RANK", "99999999999");
+  EXPECT_THAT(error_of<ConfigError>([&] { rank_from_environment(config_); }),
+              HasSubstr("RANK=99999999999: must be a number from 0 to 2147483647"));
 }
 
 TEST_F(LaunchEnvironment, RanksOfTheConfigMustAgree) {
@@ -323,7 +332,9 @@ TEST_F(LaunchOverTcp, APortThatIsTakenOrAnAddressThatIsNotHereIsNamed) {
   const std::string port = std::to_string(comm::port_of(taken));
   set("MASTER_PORT", port);
   const auto refusal = [&] { return error_of<CommError>([&] { return rank_from_environment(config_); }); };
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("launch.rendezvous=tcp"), HasSubstr("127.0.0.1:" + port), HasSubstr("in use")));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("launch.rendezvous=tcp"), HasSubstr("127.0.0.1:" + port), HasSubstr("in use"),
+                               HasSubstr("name another port, the same for all ranks: MASTER_PORT, or launch.rendezvous: "
+                                         "tcp://HOST:PORT")));
   set("MASTER_ADDR", "192.0.2.1");  // reserved for documentation (RFC 5737)
   EXPECT_THAT(refusal(), AllOf(HasSubstr("192.0.2.1"), HasSubstr("no address of this host")));
 }

@@ -194,7 +194,12 @@ FileDescriptor listen_on(const std::string& address, int port) {
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), name.get(), name.length) != 0 || ::listen(socket.get(), longest_queue) != 0) {
-    throw CommError("cannot listen on " + at(address, port) + ": " + errno_text());
+    // Of a port that was given: one of another program, or one that needs privileges.
+    const bool other_will_do = port != 0 && (errno == EADDRINUSE || errno == EACCES);
+    throw CommError("cannot listen on " + at(address, port) + ": " + errno_text() +
+                    (other_will_do ? "; name another port, the same for all ranks: MASTER_PORT, or launch.rendezvous: "
+                                     "tcp://HOST:PORT"
+                                   : ""));
   }
   return socket;
 }
