@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/message.h"
+#include "core/utf8.h"
 #include "data/tokenizer.h"
 #include "train/foreign_files.h"
 #include "train/initial_weights.h"
@@ -114,6 +115,29 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   return start;
 }
 
+// Rank 0 tells the others paths as text (comm/fields.h).
+void require_tellable(const std::string& key, const std::string& path) {
+  const bool has_control = std::ranges::any_of(path, is_control);
+  if (!has_control && !first_invalid_utf8(path)) return;
+  throw ConfigError({{key, printable(path),
+                      fmt::format("{}: a path that several ranks are told must be UTF-8 without control characters",
+                                  has_control ? "has control characters" : "is not UTF-8"),
+                      "", 0}});
+}
+
+// Of all that rank 0 is going to tell, before anything is made or read.
+void require_tellable_paths(const Config& config, const fs::path& resume) {
+  const auto existing = [](const std::string& key, const fs::path& path) {
+    std::error_code missing;  // which is told later
+    require_tellable(key, path.string());
+    require_tellable(key, fs::weakly_canonical(path, missing).string());
+  };
+  if (!resume.empty()) return existing("--resume", resume);
+  require_tellable("run.dir", config.run.dir);
+  require_tellable("run.name", config.run.name);
+  if (!config.train.init_from.path.empty()) existing("train.init_from.path", config.train.init_from.path);
+}
+
 // All ranks write there. A directory of the same path on another host would get a part of each checkpoint.
 void require_directory_of_rank_0(const Config& config, const RunStart& start, comm::Meeting& meeting) {
   const auto busy = meeting.busy();
@@ -159,6 +183,7 @@ RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meet
   };
   RunStart agreed = meeting.tell(0, "start", [&] {
     const auto busy = meeting.busy();
+    if (meeting.members().size() > 1) require_tellable_paths(config, resume);
     RunStart start = !resume.empty()                        ? resume_run(config, resume, own, origin)
                      : !config.train.init_from.path.empty() ? initialized_run(config, own, origin)
                                                             : new_run(config, *data::create_tokenizer(config), own, origin);

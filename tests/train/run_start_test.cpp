@@ -56,6 +56,38 @@ TEST_F(RunStartTest, ADirectoryThatTheHostsDoNotShareIsRefused) {
   EXPECT_THAT(refusal_of_rank_1(start), HasSubstr("--resume=" + elsewhere.string() + ":" + why));
 }
 
+// They are told as text.
+TEST_F(RunStartTest, PathsThatCannotBeToldAreRefusedWhereThereAreSeveralRanks) {
+  const auto refusal = [&](const Config& config, int ranks, const fs::path& resume = {}) {
+    store_ = comm::make_thread_rendezvous();
+    comm::Meeting zero = meeting(0, ranks);
+    std::optional<checkpoint::RunLock> lock;
+    RunOrigin origin;
+    return error_of<ConfigError>([&] { return agree_on_start(config, resume, zero, lock, origin).step; });
+  };
+  const std::string rule = ": a path that several ranks are told must be UTF-8 without control characters";
+  const Config usual = parse_config(yaml());
+  Config config = usual;
+  config.run.name = "a\tb";
+  EXPECT_THAT(refusal(config, 2), HasSubstr("run.name=a?b: has control characters" + rule));
+  EXPECT_EQ(refusal(config, 1), nothing_thrown);
+  config = usual;
+  config.run.dir = (directory_ / "lat\xe9").string();
+  EXPECT_THAT(refusal(config, 2), HasSubstr("run.dir=" + (directory_ / "lat?").string() + ": is not UTF-8" + rule));
+  config.run.dir = (directory_ / "lat\u00e9").string();
+  EXPECT_EQ(refusal(config, 2), nothing_thrown);
+  EXPECT_THAT(refusal(usual, 2, directory_ / "lat\xe9"), HasSubstr("--resume=" + (directory_ / "lat?").string() + ": is not"));
+  config = usual;
+  config.train.init_from.path = (directory_ / "link").string();
+  fs::create_directory(directory_ / "line\nend");
+  fs::create_symlink("line\nend", directory_ / "link");
+  EXPECT_THAT(refusal(config, 2), HasSubstr("train.init_from.path=" + (fs::canonical(directory_) / "line?end").string() +
+                                            ": has control characters"))
+      << "where it leads to";
+  EXPECT_FALSE(fs::exists(directory_ / "lat\xe9"));
+  EXPECT_FALSE(fs::exists(run_dir("run")));
+}
+
 // What each rank that loads from its directory meets; "" where it goes on.
 class CopiesOfWeights : public RunStartTest {
  protected:
