@@ -80,6 +80,21 @@ std::string files_identity(const std::filesystem::path& directory) {
   return to_hex(xxh3(all));
 }
 
+std::string contents_digest(const std::filesystem::path& directory) {
+  std::map<std::string, File> files;  // in one order on all hosts
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::filesystem::path& path = entry->path();
+    if (path.extension() == ".safetensors") files.emplace(path.filename().string(), File::open_read(path));
+  }
+  if (error) throw_file_error("list", directory, error.value());
+  std::vector<FileRange> ranges;
+  for (const auto& [name, file] : files) ranges.push_back({&file, 0, file.size()});
+  std::string all;
+  for (const std::uint64_t hash : xxh3(ranges)) all += to_hex(hash);
+  return to_hex(xxh3(all));
+}
+
 std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory) {
   if (huggingface::is_model_directory(directory)) return std::make_unique<huggingface::ForeignWeights>(directory);
   return std::make_unique<CheckpointReader>(directory);

@@ -58,6 +58,9 @@ class WeightsReader {
 // never the same of a copy.
 std::string files_identity(const std::filesystem::path& directory);
 
+// Of all bytes of the files of tensors there, which takes reading them: 16 hexadecimal digits. For files without checksums.
+std::string contents_digest(const std::filesystem::path& directory);
+
 // Of a directory that find_weights() gave.
 std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory);
 

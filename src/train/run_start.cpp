@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -203,8 +204,15 @@ void verify_copies(const checkpoint::WeightsReader& weights, comm::Meeting& meet
   const std::vector<std::string> all = meeting.gather("weights", own);
   if (std::ranges::count(all, all.front()) == std::ssize(all)) return;
   const auto first = std::ranges::find(all, own);
-  if (first != all.begin() && first - all.begin() == meeting.rank()) weights.verify();
-  meeting.meet("weights verified");
+  const bool is_first = first - all.begin() == meeting.rank();
+  if (is_first && first != all.begin()) weights.verify();
+  const bool has_checksums = !checkpoint::huggingface::is_model_directory(weights.directory());
+  const std::vector<std::string> contents = meeting.gather(
+      "weights verified", is_first && !has_checksums ? checkpoint::contents_digest(weights.directory()) : std::string());
+  if (contents[static_cast<std::size_t>(first - all.begin())] != contents.front()) {
+    throw ConfigError(weights.directory().string() +
+                      ": its files of tensors hold other bytes here than on rank 0: copy them again");
+  }
 }
 
 }  // namespace plait::train

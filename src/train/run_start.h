@@ -54,7 +54,8 @@ RunStart agree_on_start(const Config& config, const std::filesystem::path& resum
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin);
 
 // Collective: rank 0 has verified the weights that the run starts from; where others see copies of these files, the first rank
-// of each copy verifies that. ConfigError on that rank, as verify() says. `weights`: as this rank sees them.
+// of each copy verifies that. ConfigError on that rank, as verify() says; of a model of transformers, which has no checksums,
+// on all that see a copy with other bytes. `weights`: as this rank sees them.
 void verify_copies(const checkpoint::WeightsReader& weights, comm::Meeting& meeting);
 
 }  // namespace plait::train

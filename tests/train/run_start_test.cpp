@@ -13,6 +13,7 @@
 #include "checkpoint/weights_reader.h"
 #include "comm/rendezvous.h"
 #include "core/error_of.h"
+#include "test_paths.h"
 #include "train/trainer_fixture.h"
 
 namespace plait::train {
@@ -116,25 +117,38 @@ class CopiesOfWeights : public RunStartTest {
     fs::copy(of, directory_ / name, fs::copy_options::recursive);
     return directory_ / name;
   }
+  // One bit of the last element of its tensors.
+  static void flip(const fs::path& copy) {
+    std::fstream file(copy / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-2, std::ios::end);
+    const char byte = static_cast<char>(file.peek() ^ 0x01);
+    file.seekp(-2, std::ios::end);
+    file.put(byte);
+  }
 };
 
 TEST_F(CopiesOfWeights, AreVerifiedByOneRankEach) {
   ASSERT_EQ(train(request({"train.steps=3"})), 0);
   const fs::path original = checkpoint::checkpoint_directory(run_dir(), 3), good = copy(original, "good"),
                  damaged = copy(original, "damaged");
-  {
-    std::fstream file(damaged / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(-8, std::ios::end);
-    const char last = static_cast<char>(file.peek() ^ 0x40);
-    file.seekp(-8, std::ios::end);
-    file.put(last);
-  }
+  flip(damaged);
   const auto is_damaged =
       testing::AllOf(HasSubstr((damaged / "model.safetensors").string()), HasSubstr("is damaged: checksum"));
   EXPECT_THAT(outcomes({original, good, original, good}), testing::Each(""));
   EXPECT_THAT(outcomes({original, original, damaged, damaged}),
               testing::ElementsAre("aborted", "aborted", is_damaged, "aborted"));
   EXPECT_THAT(outcomes({damaged, damaged}), testing::Each("")) << "rank 0 has verified that: nothing is read twice";
+}
+
+TEST_F(CopiesOfWeights, WithoutChecksumsAreComparedWithRank0s) {
+  const fs::path original = fs::path(test_paths::source) / "tests/app/transformers/gpt2", good = copy(original, "good"),
+                 other = copy(original, "other");
+  flip(other);
+  EXPECT_THAT(outcomes({original, good, original, good}), testing::Each(""));
+  const auto is_other = HasSubstr(other.string() + ": its files of tensors hold other bytes here than on rank 0");
+  const std::vector<std::string> errors = outcomes({good, good, other, other});
+  EXPECT_THAT(errors[2], testing::AnyOf(is_other, "aborted"));
+  EXPECT_THAT(errors, testing::Contains(is_other));
 }
 
 }  // namespace
