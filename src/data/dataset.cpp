@@ -1,18 +1,24 @@
 #include "data/dataset.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/plural.h"
 #include "data/blend.h"
 #include "data/sample_reader.h"
 #include "data/split.h"
+#include "data/token_shard.h"
 #include "data/window_order.h"
 
 namespace plait::data {
@@ -26,6 +32,19 @@ double kept_fraction(const DataConfig& data) { return data.validation.empty() ? 
 
 std::int64_t kept_tokens(const TokenSource& source, double fraction) {
   return static_cast<std::int64_t>(std::floor(static_cast<double>(source.tokens()) * fraction));
+}
+
+// The file itself, whatever leads to it; nothing where it is gone by now.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> device_and_inode(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return std::pair<std::uint64_t, std::uint64_t>(status.st_dev, status.st_ino);
+}
+
+// Of what globs match, files that are read with a shard, and empty ones, hold no samples.
+bool has_samples(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return !is_shard_index(path) && !is_packed_tokenizer(path) && !std::filesystem::is_empty(path, ignored);
 }
 
 class FileValidation final : public ValidationTokens {
@@ -284,6 +303,24 @@ std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenize
   check_vocabulary(tokenizer, vocab);
   if (config.data.tokenizer == "random") return std::make_shared<RandomDataset>(config, vocab);
   return std::make_shared<FileDataset>(config, tokenizer, vocab, position);
+}
+
+std::string trained_validation_warning(const DataConfig& data) {
+  if (data.validation.empty() || data.tokenizer == "random") return "";
+  std::set<std::pair<std::uint64_t, std::uint64_t>> trained;
+  for (const MatchedFile& file : match_files(data.training_files(), data.training_key())) {
+    if (const auto identity = device_and_inode(file.path)) trained.insert(*identity);
+  }
+  std::vector<std::filesystem::path> both;
+  for (const MatchedFile& file : match_files(data.validation, "data.validation")) {
+    const auto identity = device_and_inode(file.path);
+    if (identity && trained.contains(*identity) && has_samples(file.path)) both.push_back(file.path);
+  }
+  if (both.empty()) return "";
+  return fmt::format(
+      "warning: {} matches {} of data.validation too, {}{}: the validation loss is then of text that is trained on; move such "
+      "files elsewhere, or name those to train on more narrowly",
+      data.training_key(), plural(both.size(), "file"), both.size() > 1 ? "first " : "", both.front().string());
 }
 
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab) {

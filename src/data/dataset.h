@@ -89,6 +89,10 @@ class ValidationTokens {
 // where there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
 
+// For the start of a run: a line where files of data.validation are trained on too, under whatever name; else empty. That may
+// be meant, so that it is no error. ConfigError as of open_dataset().
+std::string trained_validation_warning(const DataConfig& data);
+
 // Opens (and for text: encodes) the files of config.data. With a tokenizer of text, a file named
 // *.bin that begins with a shard's magic number, or has an index of Megatron-LM beside it, is a shard, made with that tokenizer
 // (`plait data pack`); others are text.

@@ -153,8 +153,10 @@ class Trainer {
     const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
     tell_plan();
-    if (start_.step < config_.train.steps && rank_.is_main)
+    if (start_.step < config_.train.steps && rank_.is_main) {
       say(data_summary(*dataset_, *tokenizer_, config_.train, {start_.step, start_.samples}));
+      if (const std::string trained = data::trained_validation_warning(config_.data); !trained.empty()) say(trained);
+    }
     load_or_initialize();
     if (const std::string lost = work_at_risk(config_, start_); !lost.empty()) say(lost);
   }

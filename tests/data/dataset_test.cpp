@@ -279,6 +279,37 @@ TEST(DataSamples, ShardsAreReadAcrossTheirBorders) {
   }
 }
 
+TEST(DataSamples, OfValidationFilesThatAreTrainedOnAreToldOf) {
+  const DataFolder folder;
+  for (const char* name : {"corp/a.txt", "corp/val.txt", "corp/val2.txt", "held/out.txt"})
+    folder.write(name, some_text(300, static_cast<std::uint32_t>(name[5])));
+  folder.write("corp/empty.txt", "");
+  folder.write("held/empty.txt", "");
+  Config config = data_config({folder / "corp/**"}, 8);
+  const auto warning = [&](const std::vector<std::string>& validation) {
+    config.data.validation = validation;
+    return trained_validation_warning(config.data);
+  };
+  EXPECT_EQ(warning({}), "");
+  EXPECT_EQ(warning({folder / "held/*"}), "");
+  EXPECT_THAT(
+      warning({folder / "held/*", folder / "corp/val.txt"}),
+      testing::AllOf(HasSubstr("warning: data.train matches 1 file of data.validation too, " + folder / "corp/val.txt:"),
+                     HasSubstr("move such files elsewhere")));
+  EXPECT_THAT(warning({folder / "corp/*"}),
+              HasSubstr("matches 3 files of data.validation too, first " + folder / "corp/a.txt:"))
+      << "an empty file adds nothing";
+  std::filesystem::create_symlink(folder / "corp/a.txt", folder / "held/link.txt");
+  std::filesystem::create_hard_link(folder / "corp/a.txt", folder / "held/same.txt");
+  for (const char* name : {"held/link.txt", "held/same.txt", "held/../corp/a.txt"})
+    EXPECT_THAT(warning({folder / name}), HasSubstr("1 file of data.validation too, " + folder / name));
+  config.data.sources = {{{folder / "held/out.txt"}, 1.0}, {{folder / "corp/a.txt"}, 1.0}};
+  config.data.train.clear();
+  EXPECT_EQ(warning({folder / "corp/val.txt"}), "");
+  EXPECT_THAT(warning({folder / "held/out.txt"}), HasSubstr("data.sources matches 1 file"));
+  EXPECT_EQ(open_bytes(config)->validation_tokens(), 300) << "which is no error";
+}
+
 TEST(DataErrors, NameTheFileAndTheRemedy) {
   const DataFolder folder;
   const std::string small = folder.write("small.txt", some_text(300)), empty = folder.write("empty.txt", "");
