@@ -23,18 +23,18 @@ std::optional<std::string_view> LineReader::next() {
     const std::size_t end = text.find('\n', searched);
     const bool ends = end != std::string_view::npos;
     if (!ends && text.empty()) return std::nullopt;
+    if ((ends ? end : text.size()) > most_line_bytes) {
+      throw ConfigError({{fmt::format("{}:{}", file_.path().string(), number_), "",
+                          fmt::format("is a line of more than {} bytes", most_line_bytes), "", 0}});
+    }
     if (ends || text.size() < wanted) {
       held_ = ends ? end + 1 : text.size();
       std::string_view line = text.substr(0, ends ? end : text.size());
       if (line.ends_with('\r')) line.remove_suffix(1);
       return line;
     }
-    if (text.size() > most_line_bytes) {
-      throw ConfigError({{fmt::format("{}:{}", file_.path().string(), number_), "",
-                          fmt::format("is a line of more than {} bytes", most_line_bytes), "", 0}});
-    }
     searched = text.size();
-    wanted = 2 * searched;
+    wanted = searched < most_line_bytes / 2 ? 2 * searched : most_line_bytes + 1;  // no more than shows that it is too long
   }
 }
 

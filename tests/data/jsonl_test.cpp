@@ -51,6 +51,26 @@ TEST(Lines, EndWithABreakOrTheFile) {
   EXPECT_THAT(lines_of(folder.write("d", longest + "\n" + longest + "\nx")), ElementsAre(longest, longest, "x"));
 }
 
+// Before there is more of it in memory.
+TEST(Lines, ThatAreTooLongAreRefusedByNumber) {
+  const DataFolder folder;
+  constexpr std::size_t most = std::size_t{256} << 20;
+  const std::string path = folder.write("a", "one\n");
+  std::filesystem::resize_file(path, 4 + most);  // with zeros, which take no room on the disk
+  std::ofstream(path, std::ios::binary | std::ios::app) << "\ntwo\n";
+  const DataFile good(path);
+  LineReader lines(good);
+  EXPECT_EQ(lines.next(), "one");
+  EXPECT_EQ(lines.next().value().size(), most);
+  EXPECT_EQ(lines.next(), "two");
+  for (const std::size_t more : {std::size_t{1}, std::size_t{2000}}) {  // what is read at a time may hold its end
+    std::filesystem::resize_file(path, 4);
+    std::filesystem::resize_file(path, 4 + most + more);
+    std::ofstream(path, std::ios::binary | std::ios::app) << "\n";
+    EXPECT_THAT(config_error([&] { lines_of(path); }), HasSubstr("a:2: is a line of more than 268435456 bytes")) << more;
+  }
+}
+
 TEST(Zstd, IsReadAsTheTextThatItHolds) {
   const DataFolder folder;
   const std::string text = random_text(3'000'000);
