@@ -1,6 +1,7 @@
 #include "data/token_source.h"
 
 #include <algorithm>
+#include <new>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -135,7 +136,14 @@ std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOp
     if (!keep_open) data.let_go();
     return std::make_unique<ByteSource>(std::move(data));
   }
-  EncodedDocuments documents = encode_file(data, encoder);
+  EncodedDocuments documents;
+  try {
+    documents = encode_file(data, encoder);
+  } catch (const std::bad_alloc&) {  // no ConfigError: there is no sense in trying other files
+    throw Error(file.path.string() +
+                ": out of memory: it does not fit in this host's memory as tokens; pack it first (plait data pack) and use the "
+                "shards, which are read a little at a time");
+  }
   if (!documents.tokens.empty()) return std::make_unique<EncodedSource>(std::move(documents));
   if (file.by_wildcard) return nullptr;
   throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});

@@ -6,11 +6,13 @@
 
 #include <filesystem>
 #include <map>
+#include <new>
 #include <numeric>
 #include <set>
 
 #include "core/config_error.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "data/batch_prefetcher.h"
 #include "data/data_files.h"
 
@@ -357,6 +359,27 @@ TEST(DataErrors, AFileThatShrinksUnderTheRunIsNamed) {
               testing::AllOf(HasSubstr(text), HasSubstr("bytes early")));
   EXPECT_THAT(config_error([&] { bytes_data->validation_sample(0, 1, {in, out}); }), HasSubstr(text));
   EXPECT_THAT(config_error([&] { tokens_data->train_sample(1, 0, {in, out}); }), HasSubstr(shard));
+}
+
+class TokenizerWithoutMemory final : public Tokenizer {
+ public:
+  std::string kind() const override { return "huggingface"; }
+  std::int64_t vocab() const override { return 256; }
+  std::vector<std::int32_t> encode_piece(std::string_view, bool) const override { throw std::bad_alloc(); }
+  std::string decode(std::span<const std::int32_t>) const override { return ""; }
+  std::string definition() const override { return ""; }
+  void save(const std::filesystem::path&) const override {}
+
+ private:
+  void encode_section(std::string_view, bool, std::vector<std::int32_t>&, std::vector<std::size_t>&) const override {}
+};
+
+TEST(DataErrors, ATextThatDoesNotFitInMemoryIsNamed) {
+  const DataFolder folder;
+  for (const std::string& path : {folder.write("a.txt", "text"), folder.write("a.jsonl", "{\"text\": \"text\"}\n")}) {
+    EXPECT_THAT(error_of<Error>([&] { return open_dataset(data_config({path}, 2), TokenizerWithoutMemory(), 256); }),
+                testing::AllOf(testing::StartsWith(path + ": out of memory"), HasSubstr("plait data pack")));
+  }
 }
 
 // More files than a process may have open.
