@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
     plait::message_to_stderr(error.what());
     return 2;
   } catch (const std::exception& error) {
-    plait::message_to_stderr(error.what());
+    plait::message_to_stderr(plait::error_text(error));
     return 3;
   }
   return status;

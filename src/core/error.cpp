@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <system_error>
 
 #include "core/plural.h"
 
@@ -39,6 +41,20 @@ void require(bool condition, const char* message, std::source_location where) {
 
 void require(bool condition, const std::string& message, std::source_location where) {
   require(condition, message.c_str(), where);
+}
+
+std::string error_text(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error)) {
+    return "out of memory on the host: use fewer ranks on it or a smaller model, or raise the limit on this process's memory "
+           "(ulimit -v)";
+  }
+  // Of std::thread, which names nothing.
+  const auto* failed = dynamic_cast<const std::system_error*>(&error);
+  if (failed && failed->code() == std::errc::resource_unavailable_try_again) {
+    return std::string("cannot start a thread: ") + error.what() +
+           "; raise the limits on processes (ulimit -u) and memory (ulimit -v), or use fewer ranks on this host";
+  }
+  return error.what();
 }
 
 std::string errno_text() { return std::strerror(errno); }

@@ -7,6 +7,7 @@
 //   InternalError  plait broke one of its own contracts
 #pragma once
 
+#include <exception>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -78,6 +79,9 @@ std::string to_string(const std::source_location& where);
 // Throws InternalError with `message` and the caller's location unless `condition` holds.
 void require(bool condition, const char* message, std::source_location where = std::source_location::current());
 void require(bool condition, const std::string& message, std::source_location where = std::source_location::current());
+
+// What an exception says to the user: what() of an Error, and with the remedy where the standard library says too little.
+std::string error_text(const std::exception& error);
 
 // The system's message for the call that has just failed.
 std::string errno_text();

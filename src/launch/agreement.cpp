@@ -205,7 +205,7 @@ void end_job(const std::shared_ptr<comm::Rendezvous>& joined, const Config& conf
   } catch (const std::exception&) {
     who = "";  // the launcher's variables are what is wrong
   }
-  joined->abort(who + error.what());
+  joined->abort(who + error_text(error));
 }
 
 }  // namespace plait::launch

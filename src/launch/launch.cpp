@@ -28,7 +28,7 @@ namespace {
     error.add_prefix(prefix);
     throw;
   } catch (const std::exception& error) {
-    throw Error(prefix + error.what());
+    throw Error(prefix + error_text(error));
   }
 }
 
@@ -98,7 +98,7 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
     } catch (const std::system_error& error) {
       lives.front()->abort("a rank's thread could not be started");
       store->abort("a rank's thread could not be started");
-      throw DeviceError(std::string("cannot start a thread for each rank: ") + error.what());
+      throw DeviceError("cannot start the ranks: " + error_text(error));
     }
   }
   if (failures.empty()) return 0;

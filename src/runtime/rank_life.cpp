@@ -107,7 +107,7 @@ RankLife::Failure RankLife::failure_of(const std::exception_ptr& error) {
   } catch (const CommError& e) {
     return {e.what(), true};
   } catch (const std::exception& e) {
-    return {e.what(), false};
+    return {error_text(e), false};
   } catch (...) {
     return {"an exception of no known class", false};
   }

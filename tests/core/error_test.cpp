@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cerrno>
+#include <new>
+#include <system_error>
+
 #include "core/message.h"
 
 namespace plait {
@@ -26,6 +30,15 @@ TEST(ErrorTest, ConfigErrorListsEveryProblemWithPlaceValueRuleAndNearestKey) {
 TEST(ErrorTest, OneProblemIsSingular) {
   EXPECT_THAT(ConfigError(std::vector<ConfigProblem>{{"data.train", "", "matches no file", "", 3}}).what(),
               HasSubstr("1 problem in the input:"));
+}
+
+TEST(ErrorTest, WhatTheStandardLibraryThrowsIsTold) {
+  EXPECT_THAT(error_text(std::bad_alloc()), AllOf(HasSubstr("out of memory on the host"), HasSubstr("ulimit -v")));
+  // As a constructor of std::thread.
+  EXPECT_THAT(error_text(std::system_error(EAGAIN, std::generic_category())),
+              AllOf(HasSubstr("cannot start a thread: Resource temporarily unavailable"), HasSubstr("ulimit -u")));
+  EXPECT_EQ(error_text(std::system_error(EIO, std::generic_category())), "Input/output error");
+  EXPECT_EQ(error_text(ConfigError("a: b")), "a: b");
 }
 
 TEST(ErrorTest, NoControlCharacterOfAFileGetsToTheTerminal) {
