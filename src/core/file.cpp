@@ -112,8 +112,9 @@ void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_file_error("read", path_, errno);
     if (count == 0) {
-      throw ConfigError("cannot read " + path_.string() + ": it ends at byte " + std::to_string(offset) + ", " +
-                        std::to_string(bytes) + " bytes early");
+      const std::uint64_t end = std::min(size(), offset);  // it may grow again meanwhile
+      throw ConfigError("cannot read " + path_.string() + ": it ends at byte " + std::to_string(end) + ", " +
+                        std::to_string(offset + bytes - end) + " bytes early");
     }
     to += count;
     offset += static_cast<std::uint64_t>(count);

@@ -136,10 +136,20 @@ DataFile::DataFile(const fs::path& path) : path_(path) {
 }
 
 void DataFile::read(std::uint64_t offset, std::span<std::byte> to) const {
-  if (file_) return file_->read_at(offset, to.data(), to.size());
+  const auto read_from = [&](const File& file) {
+    try {
+      file.read_at(offset, to.data(), to.size());
+    } catch (const ConfigError& error) {
+      if (file.size() >= bytes_) throw;
+      throw ConfigError(
+          fmt::format("{}; it had {} bytes when it was opened, and has become shorter since: put back what it lost, and resume",
+                      error.what(), bytes_));
+    }
+  };
+  if (file_) return read_from(*file_);
   const File again = File::open_read(path_);
   if (again.identity() != identity_) throw ConfigError(path_.string() + ": is not the file any more that the run began with");
-  again.read_at(offset, to.data(), to.size());
+  read_from(again);
 }
 
 std::string DataFile::text() const {

@@ -119,7 +119,9 @@ TEST(DataFiles, ThatGetShorterAreNamed) {
   for (const bool kept_open : {true, false}) {
     if (!kept_open) file.let_go();
     EXPECT_THAT(config_error([&] { read(file, 49'990, 20); }),
-                testing::AllOf(testing::HasSubstr(path), testing::HasSubstr("ends at byte 50000, 10 bytes early")));
+                AllOf(HasSubstr(path), HasSubstr("ends at byte 50000, 10 bytes early"),
+                      HasSubstr("it had 100000 bytes when it was opened, and has become shorter since: put back")));
+    EXPECT_THAT(config_error([&] { read(file, 99'990, 10); }), HasSubstr("ends at byte 50000, 50000 bytes early"));
   }
 }
 
