@@ -62,7 +62,7 @@ class GlobMatcher {
       if (fs::is_regular_file(status)) files_.insert(base.string());
       if (status.type() == fs::file_type::none) cannot_see(base, error.message());
       std::error_code ignored;
-      if (!fs::exists(status) && fs::is_symlink(base, ignored)) cannot_see(base, "a link to nothing");
+      if (status.type() == fs::file_type::not_found && fs::is_symlink(base, ignored)) cannot_see(base, "a link to nothing");
       return;
     }
     const std::string component = components_[index].string();
@@ -108,10 +108,14 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
     for (const std::string& unseen : walk.unseen())
       problems.push_back({key, glob, "matches what cannot be read: " + unseen, "", 0});
     if (walk.files().empty() && walk.unseen().empty()) {
-      const bool folder = fs::is_directory(glob, ignored);
-      problems.push_back({key, glob,
-                          folder ? fmt::format("is a directory: write {}/** for the files below it", glob) : "matches no file",
-                          "", 0});
+      const fs::file_status status = fs::status(glob, ignored);  // of a path without wildcards
+      std::string rule = "matches no file";
+      if (fs::is_directory(status)) {
+        rule = fmt::format("is a directory: write {}/** for the files below it", glob);
+      } else if (fs::exists(status)) {
+        rule = "is not a regular file, such as data has to be: write what it gives to one";
+      }
+      problems.push_back({key, glob, rule, "", 0});
     }
     for (const std::string& file : walk.files()) {
       if (seen.insert(fs::path(file).lexically_normal()).second) files.push_back({file, has_wildcard(glob)});

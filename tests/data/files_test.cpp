@@ -75,6 +75,28 @@ TEST_F(Globs, RefuseWhatTheyLeadToAndCannotSee) {
   EXPECT_THAT(refusal("**"), HasSubstr("circle: Too many levels of symbolic links"));
 }
 
+TEST_F(Globs, NameWhatIsThereAndIsNoRegularFile) {
+  const auto problems = [&](const std::string& glob) {
+    try {
+      match({glob});
+    } catch (const ConfigError& error) {
+      return error.problems();
+    }
+    return std::vector<ConfigProblem>();
+  };
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", folder_ / "to_pipe");
+  std::filesystem::create_symlink("/dev/null", folder_ / "device");
+  for (const char* name : {"pipe", "to_pipe", "device"}) {
+    ASSERT_EQ(problems(name).size(), 1u) << name;
+    EXPECT_EQ(problems(name)[0].value, folder_ / name);
+    EXPECT_THAT(problems(name)[0].rule, testing::StartsWith("is not a regular file")) << name;
+  }
+  EXPECT_EQ(problems("p*e").at(0).rule, "matches no file");
+  std::filesystem::create_symlink("circle", folder_ / "circle");
+  EXPECT_EQ(problems("circle").size(), 1u);
+}
+
 TEST_F(Globs, KnowWhetherAWildcardMatched) {
   EXPECT_FALSE(match_files({folder_ / "a.txt"}, "key")[0].by_wildcard);
   EXPECT_TRUE(match_files({folder_ / "a.t*"}, "key")[0].by_wildcard);
