@@ -29,7 +29,7 @@ struct MegatronIndex {
   TokenType type = TokenType::u16;
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
-  DocumentMarks marks;  // where documents begin
+  DocumentMarks marks;  // where documents begin; none where the index does not say
 };
 
 // NAME.idx of NAME.bin.

@@ -96,7 +96,7 @@ TokenShard::TokenShard(const std::filesystem::path& path, bool documents) : file
   if (bytes == 0) refuse(path, 0, "is empty" + again_by(path));
   if (const std::filesystem::path index_path = megatron_index_path(path); is_megatron_index(index_path)) {
     MegatronIndex index = read_megatron_index(index_path, bytes);
-    if (documents) marks_ = std::move(index.marks);
+    if (documents && !index.marks.documents().empty()) marks_ = std::move(index.marks);
     format_ = ShardFormat::megatron;
     type_ = index.type;
     tokens_ = index.tokens;

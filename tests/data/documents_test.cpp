@@ -141,6 +141,32 @@ TEST(Documents, OfMegatronAreInItsIndex) {
             (MarkedSample{{1, 2, 3, 4, 5, 6}, {2, 3, -1, 5, 6, 7}, {0, 0, 0, 3, 3, 3}}));
 }
 
+// As its builder leaves it that was never told where a document ends: sequences may be anything.
+TEST(Documents, OfMegatronThatItsIndexDoesNotKnowNeedAToken) {
+  const DataFolder folder;
+  const auto packed = [](auto value) { return bytes_of(std::vector{value}); };
+  folder.write("a.bin", bytes_of(std::vector<std::uint16_t>{1, 2, 9, 4, 5, 6, 7}));
+  Config config = documents_config({folder / "a.bin"}, 6);
+  config.data.tokenizer = "tokens";
+  for (const std::vector<std::int64_t>& documents : {std::vector<std::int64_t>{}, {0}}) {
+    folder.write("a.idx", std::string("MMIDIDX\0\0", 9) + packed(std::uint64_t{1}) + packed(std::uint8_t{8}) +
+                              packed(std::uint64_t{2}) + packed(std::uint64_t{documents.size()}) +
+                              bytes_of(std::vector<std::int32_t>{3, 4}) + bytes_of(std::vector<std::int64_t>{0, 6}) +
+                              bytes_of(documents));
+    config.data.document_token.id = -1;
+    config.data.documents = Documents::separate;
+    EXPECT_THAT(
+        config_error([&] { open_documents(config, 10); }),
+        testing::AllOf(HasSubstr("a.bin: does not say where its documents begin"), HasSubstr("data.document_token.id")));
+    config.data.document_token.id = 9;
+    EXPECT_EQ(sample_at(*open_documents(config, 10), 0),
+              (MarkedSample{{1, 2, 9, 4, 5, 6}, {2, -1, 4, 5, 6, 7}, {0, 0, 2, 2, 2, 2}}));
+    config.data.document_token.id = -1;
+    config.data.documents = Documents::joined;
+    EXPECT_EQ(open_documents(config, 10)->train_tokens(), 7);
+  }
+}
+
 // A chat of bytes: what is not in brackets is masked.
 const char* const two_chats =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"assistant\", \"content\": \"cd\"}]}\n"
