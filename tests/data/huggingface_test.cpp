@@ -211,6 +211,27 @@ TEST(HuggingFacePattern, RefusesWhatRubyReadsDifferently) {
   EXPECT_EQ(pcre2_pattern("\\p{N}{1,3}[\\r\\n]*(?i:'s)\\u00e9[^\\p{^L}-]"), "\\p{N}{1,3}[\\r\\n]*(?i:'s)\\x{00e9}[^\\p{^L}-]");
 }
 
+// Where case is ignored, Oniguruma takes "ss" for U+DF, "ff" for U+FB00 and so on, and PCRE2 does not.
+TEST(HuggingFacePattern, RefusesWhatFoldsToSeveralCharacters) {
+  for (const char* pattern :
+       {"(?i:ss)", "(?i:a|mass)", "(?i:S\\u017f)", "(?i:of|off)", "(?i:fi)", "(?i:FL)", "(?i:st)", "(?i:\u00df)",
+        "(?i:\\u00DF)", "(?i:\\\u1e9e)", "(?i:\u0130)", "(?i:\ufb03)", "(?i:[\u00df])", "(?i:[a\u00c0-\u00ff])",
+        "(?i:[\\u00c0-\\u00ff])", "(?i:(?:s)s)", "(?i:\u03b1\u0342)", "(?i:[\\t-\u00ff])"}) {
+    EXPECT_THROW(pcre2_pattern(pattern), std::invalid_argument) << pattern;
+  }
+  for (const std::string pattern :
+       {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|ss|\u00df", "'(?i:[sdmt]|ll|ve|re)", "(?i:s|s)", "(?i:s+s)", "(?i:s.s)", "(?i:s[s]s)",
+        "(?i:s)s", "(?i:\u00e9)", "(?i:[\u00e0-\u00f6a-z-])", "(?i:fuel|tel)", "s(?i:s)", "[\u00df-\u00ff]ffi"}) {
+    EXPECT_EQ(pcre2_pattern(pattern), pattern);
+  }
+  try {
+    pcre2_pattern("a|(?i:'ss)");
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'(?i:' around the characters that U+00DF folds to (at byte 8)"));
+  }
+}
+
 // What may be in a tokenizer.json that plait must not guess at: file, field and value are named.
 TEST(HuggingFaceFile, IsRefusedByName) {
   const DataFolder folder;

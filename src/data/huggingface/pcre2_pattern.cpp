@@ -1,7 +1,14 @@
 // Patterns in Oniguruma's syntax, for PCRE2.
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -23,6 +30,35 @@ bool is_general_category(std::string_view name) {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter_or_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+using CodePoint = utf8proc_int32_t;
+
+// What it is compared as where case is ignored: one character or up to three, as "ss" of U+DF.
+std::vector<CodePoint> folded(CodePoint character) {
+  std::array<CodePoint, 4> to{};
+  const utf8proc_ssize_t count = utf8proc_decompose_char(character, to.data(), std::ssize(to), UTF8PROC_CASEFOLD, nullptr);
+  if (count < 1 || count > std::ssize(to)) return {character};
+  return {to.begin(), to.begin() + count};
+}
+
+// Where case is ignored, Oniguruma takes some characters for several: U+DF for "ss", the ligatures for "ff", "fi", "st". PCRE2
+// takes a character for one other.
+struct LongFolding {
+  CodePoint character;
+  std::vector<CodePoint> as;
+};
+
+const std::vector<LongFolding>& long_foldings() {
+  static const std::vector<LongFolding> all = [] {
+    constexpr CodePoint end = 0x10000;  // none is beyond
+    std::vector<LongFolding> found;
+    for (CodePoint character = 0x80; character < end; ++character) {
+      if (std::vector<CodePoint> as = folded(character); as.size() > 1) found.push_back({character, std::move(as)});
+    }
+    return found;
+  }();
+  return all;
+}
+
 class Translation {
  public:
   explicit Translation(std::string_view pattern) : pattern_(pattern) {
@@ -42,6 +78,8 @@ class Translation {
     at_ += count;
   }
 
+  bool ignores_case() const { return !groups_.empty() && groups_.back(); }
+
   void step() {
     const char c = pattern_[at_];
     if (c == '\\') return escape();
@@ -49,13 +87,17 @@ class Translation {
     if (c == '[') return open_class();
     if (c == '(') return open_group();
     if (c == ')' && groups_.size() > 0) groups_.pop_back();
+    if (c == ')') return copy(1);
     if (c == '{') return interval();
     if (c == '^' || c == '$') refuse(rest().substr(0, 1));  // Ruby's are of lines
+    if (std::string_view(".|*+?").find(c) == std::string_view::npos) return character(0);
+    end_literals();
     copy(1);
   }
 
   void open_class() {
     in_class_ = true;
+    end_literals();
     copy(next(1) == '^' ? 2 : 1);
     if (next(0) == ']') refuse("[]");
   }
@@ -64,7 +106,53 @@ class Translation {
     if (c == '[') refuse("[ within a class");  // Ruby has classes in classes
     if (c == '&' && next(1) == '&') refuse("&&");
     if (c == ']') in_class_ = false;
+    if (c == ']') return copy(1);
+    if (c != '-' || !range_from_ || next(1) == ']') return character(0);
+    in_range_ = true;
     copy(1);
+  }
+
+  // One that stands for itself, behind `before` bytes that are left out.
+  void character(std::size_t before) {
+    at_ += before;
+    CodePoint value = 0;
+    const utf8proc_ssize_t bytes =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(rest().data()), std::ssize(rest()), &value);
+    if (bytes < 1) refuse("a byte that is not UTF-8");
+    literal(value);
+    copy(static_cast<std::size_t>(bytes));
+  }
+
+  // Before it is copied: refuses what Oniguruma would take for another number of characters.
+  void literal(CodePoint value) {
+    if (in_class_) {
+      const CodePoint from = std::exchange(in_range_, false) ? *range_from_ : value;
+      range_from_ = value;
+      const auto is_within = [&](const LongFolding& folding) {
+        return folding.character >= from && folding.character <= value;
+      };
+      if (ignores_case() && std::ranges::any_of(long_foldings(), is_within))
+        refuse_folding("a class that holds what folds to several characters");
+      return;
+    }
+    if (!ignores_case()) return literals_.clear();
+    const std::vector<CodePoint> as = folded(value);
+    if (as.size() > 1) refuse_folding(fmt::format("U+{:04X}, which folds to several characters", value));
+    literals_.push_back(as.front());
+    for (const LongFolding& folding : long_foldings()) {
+      if (literals_.size() < folding.as.size()) continue;
+      if (std::ranges::equal(std::span(literals_).last(folding.as.size()), folding.as))
+        refuse_folding(fmt::format("the characters that U+{:04X} folds to", folding.character));
+    }
+  }
+  [[noreturn]] void refuse_folding(const std::string& what) const {
+    throw std::invalid_argument(fmt::format("'(?i:' around {} (at byte {})", what, at_));
+  }
+  // Something else than a character that stands for itself.
+  void end_literals() {
+    literals_.clear();
+    range_from_.reset();
+    in_range_ = false;
   }
 
   void open_group() {
@@ -77,7 +165,8 @@ class Translation {
     } else if (next(1) == '*') {
       refuse("(*");
     }
-    groups_.push_back(rest().starts_with("(?i:") || (!groups_.empty() && groups_.back()));
+    groups_.push_back(rest().starts_with("(?i:") || ignores_case());
+    if (!rest().starts_with("(?:") && !rest().starts_with("(?i:")) end_literals();  // else Oniguruma may join what is in it
     copy(length);
   }
 
@@ -90,6 +179,7 @@ class Translation {
     while (is_digit(next(length))) ++length;
     if (!number || next(length) != '}') refuse("{");
     ++length;
+    end_literals();
     if (next(length) == '+' || next(length) == '?') refuse(rest().substr(0, length + 1));
     copy(length);
   }
@@ -103,16 +193,19 @@ class Translation {
     if (c == 'p' || c == 'P') return property();
     if (c == 'u') return code_point(2, 4);
     if (c == 'x') return next(2) == '{' ? refuse("\\x{") : code_point(2, 2);
-    if (std::string_view("dDrntfae").find(c) != std::string_view::npos) return copy(2);
-    if (is_letter_or_digit(c)) refuse(two);
-    if (static_cast<unsigned char>(c) >= 0x80) {  // a character of several bytes needs no escape
-      ++at_;
-      return copy(1);
+    if (std::string_view("dDrntfae").find(c) != std::string_view::npos) {
+      end_literals();
+      if (c != 'd' && c != 'D') range_from_ = 0;  // a control character, from which a range may go
+      return copy(2);
     }
+    if (is_letter_or_digit(c)) refuse(two);
+    if (static_cast<unsigned char>(c) >= 0x80) return character(1);  // a character of several bytes needs no escape
+    literal(c);
     copy(2);
   }
 
   void space(std::string_view as) {
+    end_literals();
     result_ += as;
     at_ += 2;
   }
@@ -123,7 +216,8 @@ class Translation {
     std::string_view name = rest().substr(3, end - 3);
     if (name.starts_with('^')) name.remove_prefix(1);
     const bool cased = name == "Lu" || name == "Ll" || name == "Lt";
-    if (!is_general_category(name) || (cased && !groups_.empty() && groups_.back())) refuse(rest().substr(0, end + 1));
+    if (!is_general_category(name) || (cased && ignores_case())) refuse(rest().substr(0, end + 1));
+    end_literals();
     copy(end + 1);
   }
 
@@ -133,6 +227,7 @@ class Translation {
     if (number.size() < digits || number.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos ||
         (digits == 2 && number[0] > '7'))
       refuse(rest().substr(0, from + number.size()));
+    literal(std::stoi(std::string(number), nullptr, 16));
     result_ += fmt::format("\\x{{{}}}", number);
     at_ += from + digits;
   }
@@ -140,7 +235,10 @@ class Translation {
   std::string_view pattern_;
   std::size_t at_ = 0;
   bool in_class_ = false;
-  std::vector<bool> groups_;  // whether case is ignored in it
+  std::vector<bool> groups_;             // whether case is ignored in it
+  std::vector<CodePoint> literals_;      // folded: the characters up to here that stand for themselves where case is ignored
+  std::optional<CodePoint> range_from_;  // of a class: the character before
+  bool in_range_ = false;                // behind its '-'
   std::string result_;
 };
 
