@@ -52,7 +52,8 @@ std::string ignored_place(const Config& config, const fs::path& run_dir) {
 
 RunStart resume_run(const Config& config, const fs::path& path, const Own& own, RunOrigin& origin) {
   std::error_code missing;  // which find_checkpoint tells
-  const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(path, missing));
+  // In this order: links in `path` may lead out of the run, where checkpoints/ is one.
+  const fs::path run_dir = fs::canonical(checkpoint::run_directory_of(path), missing);
   if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
   const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
   const checkpoint::CheckpointReader reader(found.directory);
