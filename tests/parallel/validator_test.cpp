@@ -18,7 +18,7 @@ namespace {
 bool exists(const SetSpec& spec) {
   const ScheduleSpec& s = spec.schedule;
   const ScheduleRow& row = schedule_row(s.kind);
-  if (row.in_rounds && s.micro_batches % s.ranks != 0) return false;
+  if (row.in_rounds && row.chunks_with(s.virtual_stages) > 1 && s.micro_batches % s.ranks != 0) return false;
   return s.virtual_stages == 1 || row.takes_any_chunks() || s.virtual_stages == row.chunks;
 }
 
