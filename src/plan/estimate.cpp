@@ -84,8 +84,10 @@ const Estimator::Elements& Estimator::parameters(const model::SegmentSizes& size
       return sum;
     };
     const int head = sizes.shape.head_segment();
-    known->second.of_kind = by_kind(sizes.shape, [&](int segment) { return elements({segment}); });
-    known->second.of_both_ends = elements({0}) + elements({head}) - elements({0, head});
+    SegmentParts& alone = known->second.of_kind;
+    alone = by_kind(sizes.shape, [&](int segment) { return elements({segment}); });
+    known->second.of_both_ends =
+        alone[index_of(SegmentKind::embedding)] + alone[index_of(SegmentKind::head)] - elements({0, head});
   }
   return known->second;
 }
@@ -122,7 +124,6 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   // What each pipeline rank holds.
   struct Load {
     double forward = 0, backward_input = 0, backward_weight = 0, elements = 0, saved = 0, once = 0;
-    double ends = 0;  // of the model: embedding, head
     double total() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
@@ -139,14 +140,14 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.backward_input += sum(passes.backward_input);
     load.backward_weight += sum(passes.backward_weight);
     load.elements += sum(elements.of_kind);
-    load.ends += held[index_of(SegmentKind::embedding)] + held[index_of(SegmentKind::head)];
-    if (load.ends == 2 && held[index_of(SegmentKind::head)] > 0) load.elements -= elements.of_both_ends;
     load.saved += sum(saved);
     // Of the halves of a block one follows the other, and the gradient between them belongs to both.
     const auto any = [&](SegmentKind kind) { return held[index_of(kind)] > 0 ? once[index_of(kind)] : 0; };
     load.once = std::max(
         {load.once, any(SegmentKind::embedding), any(SegmentKind::head), any(SegmentKind::attention) + any(SegmentKind::mlp)});
   }
+  // The embedding is on the first stage.
+  if (job.schedule.stages.rank_of(0) == head_rank) loads[static_cast<std::size_t>(head_rank)].elements -= elements.of_both_ends;
   const Load& slowest =
       *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
 
