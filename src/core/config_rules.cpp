@@ -88,6 +88,17 @@ std::string of_gpus_only(std::optional<Transport> transport, const Config& c) {
   return unless(!gpus || c.launch.device != "cpu", "needs GPUs: must be auto, direct, host or nccl with launch.device=cpu");
 }
 
+// What `why` says of the first transport of comm.p2p_pairs that it finds fault with.
+template <typename Why>
+std::string of_first_pair(const Config& c, const Why& why) {
+  for (const std::string& text : c.comm.p2p_pairs) {
+    const auto pair = pair_transport(text);
+    const std::string fault = pair ? why(pair->transport) : "";
+    if (!fault.empty()) return text + " " + fault;
+  }
+  return "";
+}
+
 // Whether products are of bf16 operands; `auto` is on GPUs.
 bool computes_in_bf16(const Config& c) {
   return c.precision.compute == "bf16" || (c.precision.compute == "auto" && c.launch.device != "cpu");
@@ -535,14 +546,7 @@ std::vector<CrossRule> layout_rules() {
        [](const Config& c) { return of_gpus_only(c.comm.p2p, c); }},
       {{"comm.p2p_pairs", "launch.device"},
        "`ipc`, `vmm` and `relay` need GPUs",
-       [](const Config& c) {
-         for (const std::string& text : c.comm.p2p_pairs) {
-           const auto pair = pair_transport(text);
-           const std::string why = pair ? of_gpus_only(pair->transport, c) : "";
-           if (!why.empty()) return text + " " + why;
-         }
-         return std::string();
-       }},
+       [](const Config& c) { return of_first_pair(c, [&](Transport transport) { return of_gpus_only(transport, c); }); }},
       {{"comm.p2p", "launch.mode"},
        transports_by_mode,
        [](const Config& c) {
@@ -552,12 +556,7 @@ std::vector<CrossRule> layout_rules() {
       {{"comm.p2p_pairs", "launch.mode"},
        transports_by_mode,
        [](const Config& c) {
-         for (const std::string& text : c.comm.p2p_pairs) {
-           const auto pair = pair_transport(text);
-           const std::string why = pair ? other_mode_needed(pair->transport, c.launch.mode) : "";
-           if (!why.empty()) return text + " " + why;
-         }
-         return std::string();
+         return of_first_pair(c, [&](Transport transport) { return other_mode_needed(transport, c.launch.mode); });
        }},
       {{"comm.peer_access", "comm.p2p", "comm.p2p_pairs"},
        "`off` leaves `host` and `nccl` of `comm.p2p`",
