@@ -140,9 +140,7 @@ void RunLock::require_in_place(const std::filesystem::path& run_dir) const {
   if (!std::filesystem::is_directory(run_dir, ignored)) return;  // whoever writes there says so
   const std::filesystem::path path = run_dir / (owner_ ? owner_name : ranks_name);
   struct stat held{};
-  struct stat there{};
-  if (::fstat((owner_ ? owner_ : ranks_).get(), &held) == 0 && ::stat(path.c_str(), &there) == 0 &&
-      held.st_dev == there.st_dev && held.st_ino == there.st_ino)
+  if (::fstat((owner_ ? owner_ : ranks_).get(), &held) == 0 && identity_at(path) == FileIdentity{held.st_dev, held.st_ino})
     return;
   throw Error(
       fmt::format("the run's directory {} was moved or replaced while the run went on: {} is not the one that this job "

@@ -65,16 +65,14 @@ void WeightsReader::require_block(const TensorSpec& spec, const model::ElementBl
 
 std::string files_identity(const std::filesystem::path& directory) {
   std::set<std::string> files;  // in one order on all hosts
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+  for (const std::filesystem::path& path : list_directory(directory)) {
     struct stat found{};
     // Of a link, what it leads to: the weights have been opened, others may be broken. The device has another number on each
     // host.
-    if (::stat(entry->path().c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
-    files.insert(fmt::format("{} {} {} {}.{:09} {}.{:09}\n", entry->path().filename().string(), found.st_ino, found.st_size,
+    if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+    files.insert(fmt::format("{} {} {} {}.{:09} {}.{:09}\n", path.filename().string(), found.st_ino, found.st_size,
                              found.st_mtim.tv_sec, found.st_mtim.tv_nsec, found.st_ctim.tv_sec, found.st_ctim.tv_nsec));
   }
-  if (error) throw_file_error("list", directory, error.value());
   std::string all;
   for (const std::string& file : files) all += file;
   return to_hex(xxh3(all));
@@ -82,12 +80,9 @@ std::string files_identity(const std::filesystem::path& directory) {
 
 std::string contents_digest(const std::filesystem::path& directory) {
   std::map<std::string, File> files;  // in one order on all hosts
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    const std::filesystem::path& path = entry->path();
+  for (const std::filesystem::path& path : list_directory(directory)) {
     if (path.extension() == ".safetensors") files.emplace(path.filename().string(), File::open_read(path));
   }
-  if (error) throw_file_error("list", directory, error.value());
   std::vector<FileRange> ranges;
   for (const auto& [name, file] : files) ranges.push_back({&file, 0, file.size()});
   std::string all;

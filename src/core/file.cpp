@@ -186,6 +186,12 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
   if (::rename(from.c_str(), to.c_str()) != 0) throw_file_error(("rename " + from.string() + " to").c_str(), to, errno);
 }
 
+std::optional<FileIdentity> identity_at(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileIdentity{status.st_dev, status.st_ino};
+}
+
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> found;
   std::error_code error;

@@ -2,9 +2,11 @@
 // room to write (a full disk, a quota, `ulimit -f` where SIGXFSZ is ignored, as plait does), and otherwise a ConfigError.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,7 +19,7 @@ namespace plait {
 // Which file a descriptor is open on, whatever its path names by now.
 struct FileIdentity {
   std::uint64_t device = 0, inode = 0;
-  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
 };
 
 // Files and directories of a run are created private to the user: modes 0600 and 0700.
@@ -63,6 +65,8 @@ void create_private_directories(const std::filesystem::path& path);  // with its
 void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
 void remove_file(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+// Of what a path leads to, whatever that is; nothing where it leads to nothing.
+std::optional<FileIdentity> identity_at(const std::filesystem::path& path);
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 // The same of a path that the user gives and that is read once: to its end where it is a pipe or a character device, as

@@ -1,7 +1,5 @@
 #include "data/dataset.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -13,6 +11,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/philox.h"
 #include "core/plural.h"
 #include "data/blend.h"
@@ -32,13 +31,6 @@ double kept_fraction(const DataConfig& data) { return data.validation.empty() ? 
 
 std::int64_t kept_tokens(const TokenSource& source, double fraction) {
   return static_cast<std::int64_t>(std::floor(static_cast<double>(source.tokens()) * fraction));
-}
-
-// The file itself, whatever leads to it; nothing where it is gone by now.
-std::optional<std::pair<std::uint64_t, std::uint64_t>> device_and_inode(const std::filesystem::path& path) {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return std::pair<std::uint64_t, std::uint64_t>(status.st_dev, status.st_ino);
 }
 
 // Of what globs match, files that are read with a shard, and empty ones, hold no samples.
@@ -307,13 +299,13 @@ std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenize
 
 std::string trained_validation_warning(const DataConfig& data) {
   if (data.validation.empty() || data.tokenizer == "random") return "";
-  std::set<std::pair<std::uint64_t, std::uint64_t>> trained;
+  std::set<FileIdentity> trained;
   for (const MatchedFile& file : match_files(data.training_files(), data.training_key())) {
-    if (const auto identity = device_and_inode(file.path)) trained.insert(*identity);
+    if (const auto identity = identity_at(file.path)) trained.insert(*identity);
   }
   std::vector<std::filesystem::path> both;
   for (const MatchedFile& file : match_files(data.validation, "data.validation")) {
-    const auto identity = device_and_inode(file.path);
+    const auto identity = identity_at(file.path);
     if (identity && trained.contains(*identity) && has_samples(file.path)) both.push_back(file.path);
   }
   if (both.empty()) return "";
