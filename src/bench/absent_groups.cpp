@@ -77,7 +77,7 @@ runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& 
       return std::make_shared<comm::AbsentCommunicator>(static_cast<int>(mine - members.begin()), size);
     return comm::make_single_rank_communicator({.name = "alone", .rank = 0, .size = 1, .device = memory.device()});
   };
-  for (const parallel::Group& kind : parallel::groups::all) groups.communicators[kind] = group(kind);
+  for (const parallel::GroupStream& kind : parallel::group_streams_of(plan)) groups.communicators[kind] = group(kind.group);
   for (const parallel::Program* program : {&plan.train, &plan.evaluate}) {
     for (const parallel::StreamSpec& stream : program->streams) {
       if (stream.peer < 0) continue;

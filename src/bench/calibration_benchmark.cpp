@@ -21,6 +21,7 @@
 #include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
+#include "parallel/exchanges.h"
 #include "plan/step_costs.h"
 
 namespace plait::bench {
@@ -36,7 +37,23 @@ struct Times {
   std::optional<double> update;  // seconds per byte that it moves; none if a step was not finite
 };
 
+// By instruction, the computation that its time counts for: an exchange (parallel/exchanges.h) counts as its norm.
+std::vector<InstructionKind> computations_of(const parallel::Program& program) {
+  std::vector<InstructionKind> kinds;
+  for (const parallel::Instruction& i : program.instructions) kinds.push_back(i.kind);
+  for (const parallel::Exchange& e : parallel::exchanges_of(program)) {
+    for (int n = e.first; n <= e.last; ++n) {
+      const InstructionKind kind = program.at(n).kind;
+      if (kind != InstructionKind::norm && kind != InstructionKind::norm_backward) continue;
+      std::fill(kinds.begin() + e.first, kinds.begin() + e.last + 1, kind);
+    }
+  }
+  return kinds;
+}
+
 Times time_model(CalibrationModel& model, int rounds) {
+  const std::vector<InstructionKind> computations = computations_of(model.plan().train);
+
   Times times;
   std::vector<double> updates;
   for (int round = 0; round < rounds; ++round) {
@@ -47,8 +64,10 @@ Times time_model(CalibrationModel& model, int rounds) {
       const parallel::Instruction& i = model.plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
-      const bool is_pass = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
-      if (is_pass && i.micro_batch == CalibrationModel::timed_micro_batch) passes[{i.kind, i.segment}] += s;
+      const bool in_model = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
+      const bool recomputes = i.recomputed && computations[n] == InstructionKind::norm;
+      if (in_model && !recomputes && i.micro_batch == CalibrationModel::timed_micro_batch)
+        passes[{computations[n], i.segment}] += s;
     }
     for (const auto& [pass, s] : passes) {
       auto& of_rounds = times.passes[{model.plan().sizes.shape.kind(pass.second), pass.first}];
@@ -198,8 +217,8 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
         const auto seconds = [&](InstructionKind kind) { return seconds_of(segment, kind, ranks, c.tensor); };
         calibration.segments.push_back({segment, c.tensor, c.micro_batch, c.recompute, beside_head,
                                         seconds(InstructionKind::forward), seconds(InstructionKind::backward_input),
-                                        seconds(InstructionKind::backward_weight), seconds(InstructionKind::exchange_forward),
-                                        seconds(InstructionKind::exchange_backward), seconds(InstructionKind::loss)});
+                                        seconds(InstructionKind::backward_weight), seconds(InstructionKind::norm),
+                                        seconds(InstructionKind::norm_backward), seconds(InstructionKind::loss)});
       }
       if (const std::optional<double> update = slowest_update(ranks)) {
         updates.push_back(*update);

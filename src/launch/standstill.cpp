@@ -219,7 +219,7 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
       (still.stream.role == parallel::StreamRole::send ? stream.to : stream.from) = peer;
       stream.peers.push_back(peer);
     } else if (const auto group = parallel::collective_group(instruction)) {
-      add_others(*group);
+      add_others(group->group);
     }
     standing.streams.push_back(std::move(stream));
   }

@@ -16,12 +16,6 @@ struct MicroBatchShape {
   std::int64_t rows() const { return batch * sequence; }
 };
 
-// What is done of a segment's pass. Tensor-parallel ranks with FP8 operands agree on a scale in the middle of it, so they do it
-// in two parts.
-//   first   up to the operand of its last product, and the scale of that
-//   last    that product
-enum class PassPart { whole, first, last };
-
 // Where a tensor lives.
 //   saved     kept from forward to backward-weight of the same micro-batch: one copy per segment and micro-batch in flight
 //   forward   of no use once the segment's forward is done

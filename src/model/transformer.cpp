@@ -232,20 +232,19 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
                                       .first_token = first_token(w.tokens.shape[0])});
       return;
     case SegmentKind::attention:
-      if (args.part != PassPart::last) {
+      if (args.range.begins()) {
         forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm, args.batch.starts, a);
         find_scale(stream, context, a.attention_out, last_operand);
       }
-      if (args.part != PassPart::first)
-        back_to_stream(a.attention_out, w.output_weight, args.quantized.output, ops::OperandOf::x);
+      if (args.range.ends()) back_to_stream(a.attention_out, w.output_weight, args.quantized.output, ops::OperandOf::x);
       return;
     case SegmentKind::mlp:
-      if (args.part != PassPart::last) {
+      if (args.range.begins()) {
         forward_up(stream, context, w, args.quantized.up, args.norm, a);
         if (local_.mlp == Mlp::swiglu) ops::swiglu_forward(stream, context, a.up, a.act, last_operand.scale);
         if (rounds_gelu()) ops::find_scale(stream, context, a.up, last_operand.scale, ops::OperandOf::gelu);
       }
-      if (args.part != PassPart::first) back_to_stream(last_input(a), w.down_weight, args.quantized.down, last_operand_of());
+      if (args.range.ends()) back_to_stream(last_input(a), w.down_weight, args.quantized.down, last_operand_of());
       return;
     case SegmentKind::head:
       ops::linear_forward(
@@ -321,7 +320,7 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   const SegmentParameters& w = *args.weights;
   const SegmentActivations& a = *args.activations;
   const bool gelu = local_.mlp == Mlp::gelu;
-  if (args.part != PassPart::last) {
+  if (args.range.begins()) {
     const ops::LinearBackwardInput down{
         .dy = g.output, .w = w.down_weight, .pre_activation = fuses_gelu() ? a.up : View(), .dx = gelu ? g.up : g.act};
     product(stream, context, down, first(g), g.first_sums, args.quantized.down);
@@ -333,7 +332,7 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
       if (again) keep_operand(stream, context, a.act, last(a));
     }
   }
-  if (args.part == PassPart::first) return;
+  if (!args.range.ends()) return;
   const ops::LinearBackwardInput up{.dy = g.up, .w = w.up_weight, .pre_activation = {}, .dx = args.norm_gradient};
   product(stream, context, up, last(g), g.last_sums, args.quantized.up);
 }
@@ -369,13 +368,13 @@ void Transformer::backward_scores(StreamRef stream, ops::OpContext& context, con
 void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const {
   SegmentGradients& g = *args.gradients;
   const SegmentParameters& w = *args.weights;
-  if (args.part != PassPart::last) {
+  if (args.range.begins()) {
     const ops::LinearBackwardInput output{.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention};
     product(stream, context, output, first(g), g.first_sums, args.quantized.output);
     backward_scores(stream, context, args);
     find_scale(stream, context, g.qkv, last(g));
   }
-  if (args.part == PassPart::first) return;
+  if (!args.range.ends()) return;
   const ops::LinearBackwardInput qkv{.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient};
   product(stream, context, qkv, last(g), g.last_sums, args.quantized.qkv);
 }
@@ -386,7 +385,7 @@ void Transformer::backward_input(StreamRef stream, ops::OpContext& context, cons
     case SegmentKind::embedding: return;
     case SegmentKind::attention:
     case SegmentKind::mlp:
-      if (args.part != PassPart::last) {
+      if (args.range.begins()) {
         recompute(stream, context, args);
         if (!args.scale_found) find_scale(stream, context, args.gradients->output, first(*args.gradients));
       }

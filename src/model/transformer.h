@@ -31,6 +31,14 @@ struct Batch {
   View tokens, targets, starts;
 };
 
+// Part `part` of a pass that is computed in `parts` (Segment::parts): the last one is its last product, the first one all
+// before that, up to the scale of the product's operand. One part is all of it.
+struct PassRange {
+  int part = 0, parts = 1;
+  bool begins() const { return part == 0; }
+  bool ends() const { return part + 1 == parts; }
+};
+
 class Transformer {
  public:
   // rope_table: as ops/rope.h describes, in device memory; empty for learned positions. operand_workspace:
@@ -83,7 +91,7 @@ class Transformer {
   // rank's part of the sum that add_residual() takes. The head writes its logits instead.
   struct Forward {
     int segment = 0;
-    PassPart part = PassPart::whole;
+    PassRange range = {};
     const SegmentParameters* weights = nullptr;
     QuantizedParameters quantized = {};  // of the weights, with SegmentSizes::fp8
     Batch batch;
@@ -112,7 +120,7 @@ class Transformer {
   // it is (none for the embedding).
   struct Backward {
     int segment = 0;
-    PassPart part = PassPart::whole;  // of backward_input
+    PassRange range = {};  // of backward_input
     const SegmentParameters* weights = nullptr;
     QuantizedParameters quantized = {};  // as above
     const SegmentParameters* weight_gradients = nullptr;

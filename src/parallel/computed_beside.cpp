@@ -5,10 +5,10 @@
 namespace plait::parallel {
 namespace {
 
-// In quarters of a block. A segment is half a block, or like one; in parts, each of them is half of that.
-int quarters(const Instruction& i) {
+// In quarters of a block. A segment is half a block, or like one; in parts, each of them has its share of that.
+int quarters(const Program& program, const Instruction& i) {
   if (!computes_segment(i.kind)) return 0;
-  return i.part == model::PassPart::whole ? 2 : 1;
+  return i.kind == InstructionKind::backward_weight ? 2 : 2 / program.segment(i.segment).parts;
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ void find_computed_beside(Program& program) {
       if (!is_computed(k)) continue;
       const auto needs = [&](int awaited) { return awaited >= n && awaited < k && program.at(awaited).stream == i.stream; };
       if (std::ranges::any_of(program.at(k).waits, needs)) break;
-      i.beside += quarters(program.at(k));
+      i.beside += quarters(program, program.at(k));
     }
     i.beside = std::min(i.beside, most_beside);
   }

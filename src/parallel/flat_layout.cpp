@@ -74,7 +74,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     open.partial = p.partial;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
-    open.products = open.products || p.product;
+    open.products += p.product ? 1 : 0;
     ranges_[order_[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order_.size() ? &parameters[order_[n + 1]] : nullptr;

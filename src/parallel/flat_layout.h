@@ -27,8 +27,8 @@ struct Bucket {
   AxisSet partial = {Axis::data};  // of its parameters, all alike: the axes over which their gradients are summed
   // Besides the data axis.
   AxisSet further() const { return partial.without(Axis::data); }
-  bool products = false;  // holds matrices of attention or MLP (model::Parameter::product)
-  int place = 0;          // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
+  int products = 0;  // how many matrices of attention or MLP it holds (model::Parameter::product)
+  int place = 0;     // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
 };
 
 // One rank's part of the data-parallel group.

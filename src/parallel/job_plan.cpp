@@ -15,12 +15,9 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   const RankPlan& first = plans.front();
   ProgramSet set{.layout = first.layout,
                  .ends = first.ends(),
-                 .segments = model::segment_kinds(first.sizes.shape),
+                 .segments = model::segments(first.sizes),
                  .micro_batches = training ? first.micro_batches : 1,
                  .zero = first.zero,
-                 .sequence_parallel = first.sizes.split.sequence_parallel,
-                 .recompute = first.sizes.recompute != model::Recompute::none,
-                 .fp8 = first.sizes.fp8,
                  .documents = first.sizes.micro_batch.documents,
                  .tied = first.sizes.shape.tie_embeddings,
                  .training = training,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "parallel/exchanges.h"
 #include "parallel/program_set.h"
 
 namespace plait::parallel {
@@ -34,33 +35,21 @@ std::string to_string(CommunicationKind kind) {
 
 std::optional<CommunicationKind> communication_kind(const Instruction& i) {
   switch (i.kind) {
-    case InstructionKind::meet:
-    case InstructionKind::reduce_gradients:
-    case InstructionKind::reduce_scalars: return CommunicationKind::gradient_buckets;
     case InstructionKind::receive_activation:
     case InstructionKind::send_activation: return CommunicationKind::activations;
     case InstructionKind::receive_gradient:
     case InstructionKind::send_gradient: return CommunicationKind::gradients;
-    case InstructionKind::gather_weights: return CommunicationKind::weight_gathers;
-    case InstructionKind::exchange_forward:
-    case InstructionKind::exchange_recompute:
-    case InstructionKind::exchange_backward:
-      return i.exchange.communicates() ? std::optional(CommunicationKind::exchanges) : std::nullopt;
-    case InstructionKind::exchange_forward_scale:
-    case InstructionKind::exchange_backward_scale:
-    case InstructionKind::exchange_weight_scales:
-    case InstructionKind::exchange_loss: return CommunicationKind::exchanges;
-    case InstructionKind::load_batch:
-    case InstructionKind::forward:
-    case InstructionKind::loss:
-    case InstructionKind::backward_input:
-    case InstructionKind::backward_weight:
-    case InstructionKind::gradient_norm:
-    case InstructionKind::update:
-    case InstructionKind::scale_weights:
-    case InstructionKind::quantize_weights: return std::nullopt;
+    case InstructionKind::collective:
+      switch (i.collective.purpose) {
+        case Purpose::activations: return CommunicationKind::exchanges;
+        case Purpose::weights: return CommunicationKind::weight_gathers;
+        case Purpose::gradients:
+        case Purpose::scalars: return CommunicationKind::gradient_buckets;
+      }
+      break;
+    default: return std::nullopt;
   }
-  throw InternalError("communication_kind: unknown instruction kind");
+  throw InternalError("communication_kind: unknown purpose of a collective");
 }
 
 double Ledger::exposed_ms() const {
@@ -124,14 +113,42 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
       before = n;
     }
   }
-  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
-    const Instruction& i = program.at(n);
-    if (communication_kind(i)) {
-      place_[static_cast<std::size_t>(n)] = static_cast<int>(communication_.size());
-      communication_.push_back(n);
+  const int count = static_cast<int>(program.instructions.size());
+  for (int n = 0; n < count; ++n) {
+    first_.push_back(n), last_.push_back(n);
+    awaited_.push_back(program.at(n).waits);
+  }
+  for (const Exchange& e : exchanges_of(program)) {
+    std::vector<int>& awaited = awaited_[static_cast<std::size_t>(e.last)];
+    for (int n = e.first; n <= e.last; ++n) {
+      first_[static_cast<std::size_t>(n)] = e.first, last_[static_cast<std::size_t>(n)] = e.last;
+      const std::vector<int>& of_one = program.at(n).waits;
+      if (n != e.last) awaited.insert(awaited.end(), of_one.begin(), of_one.end());
     }
+    std::erase_if(awaited, [&](int w) { return w >= e.first && w <= e.last; });
+    previous_[static_cast<std::size_t>(e.last)] = previous_[static_cast<std::size_t>(e.first)];
+  }
+  for (int n = 0; n < count; ++n) {
+    const Instruction& i = program.at(n);
+    const int last = last_[static_cast<std::size_t>(n)];
+    if (communication_kind(i) && last == n) communication_.push_back(n);
     if (on_compute_stream(i) && !i.waits.empty()) waits_.push_back(n);
   }
+  // An exchange may end with what does not communicate.
+  for (const Exchange& e : exchanges_of(program)) {
+    if (!communication_kind(program.at(e.last))) communication_.push_back(e.last);
+  }
+  std::ranges::sort(communication_);
+  for (std::size_t c = 0; c < communication_.size(); ++c) {
+    const int last = communication_[c];
+    for (int n = first_of(last); n <= last; ++n) place_[static_cast<std::size_t>(n)] = static_cast<int>(c);
+  }
+}
+
+std::optional<CommunicationKind> LedgerMaker::kind_of(int instruction) const {
+  return first_of(instruction) < instruction || last_[static_cast<std::size_t>(instruction)] > instruction
+             ? CommunicationKind::exchanges
+             : communication_kind(program_.at(instruction));
 }
 
 int LedgerMaker::peer_rank(const Instruction& i) const {
@@ -154,20 +171,21 @@ class LedgerMaker::Walk {
       if (end <= wait.begin) break;
       ledger_.other_ms += now - end;
       now = std::max(wait.begin, std::min(run.begin, end));
-      charge(maker_.program_.at(cause->instruction), run, now, end);
+      charge(cause->instruction, run, now, end);
       at = *cause;
       cause = last_awaited(at, now, true);
     }
     if (now > wait.begin) ledger_.other_ms += now - wait.begin;
   }
 
-  // [begin, end] of the time in which the compute stream stood still belongs to `i`.
-  void charge(const Instruction& i, const CommunicationTimes& run, double begin, double end) {
+  // [begin, end] of the time in which the compute stream stood still belongs to `instruction`.
+  void charge(int instruction, const CommunicationTimes& run, double begin, double end) {
+    const Instruction& i = maker_.program_.at(instruction);
     const std::optional<double> ready = maker_.ready(i, run);
     const double came = std::clamp(ready.value_or(begin), begin, end);
     const double late = came - begin, wire = end - came;
     ledger_.bubble_ms += late;
-    KindTimes& kind = ledger_.of(*communication_kind(i));
+    KindTimes& kind = ledger_.of(*maker_.kind_of(instruction));
     kind.exposed_ms += wire;
     if (is_send(i.kind)) kind.total_ms += wire;
     const int peer = maker_.peer_rank(i);
@@ -196,13 +214,14 @@ class LedgerMaker::Walk {
   std::optional<InstructionRun> last_awaited(InstructionRun run, double now, bool stream_too) const {
     std::optional<InstructionRun> last;
     const auto consider = [&](int instruction) {
-      const InstructionRun other{instruction, run.step - (instruction >= run.instruction ? 1 : 0)};
+      const InstructionRun other{maker_.last_[static_cast<std::size_t>(instruction)],
+                                 run.step - (instruction >= run.instruction ? 1 : 0)};
       const CommunicationTimes* times = run_of(other);
       if (!times || times->begin > now || (times->begin == now && times->end > now)) return;
       const CommunicationTimes* const best = last ? run_of(*last) : nullptr;
       if (!best || times->end > best->end || (times->end == best->end && times->begin < best->begin)) last = other;
     };
-    for (const int awaited : maker_.program_.at(run.instruction).waits) consider(awaited);
+    for (const int awaited : maker_.awaited(run.instruction)) consider(awaited);
     if (stream_too) consider(maker_.previous_[static_cast<std::size_t>(run.instruction)]);
     return last;
   }
@@ -214,8 +233,8 @@ class LedgerMaker::Walk {
 
 std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
   // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
-  if (i.kind == InstructionKind::meet) return run.end;
-  if (i.kind == InstructionKind::reduce_scalars && layout_.size(Axis::pipeline) > 1) return run.end;
+  if (is_barrier(i)) return run.end;
+  if (is_collective(i) && i.collective.purpose == Purpose::scalars && layout_.size(Axis::pipeline) > 1) return run.end;
   return run.ready;
 }
 
@@ -231,9 +250,10 @@ Ledger LedgerMaker::make(const StepTimes& times) const {
   }
   for (std::size_t c = 0; c < communication_.size(); ++c) {
     const Instruction& i = program_.at(communication_[c]);
-    if (on_compute_stream(i)) walk.charge(i, times.communication[c], times.communication[c].begin, times.communication[c].end);
-    if (is_send(i.kind) || i.kind == InstructionKind::meet) continue;
-    KindTimes& kind = ledger.of(*communication_kind(i));
+    if (on_compute_stream(i))
+      walk.charge(communication_[c], times.communication[c], times.communication[c].begin, times.communication[c].end);
+    if (is_send(i.kind) || is_barrier(i)) continue;
+    KindTimes& kind = ledger.of(*kind_of(communication_[c]));
     for (const auto* step : {&times.communication, &times.previous}) {
       if (step->empty()) continue;
       const CommunicationTimes& run = (*step)[c];

@@ -18,8 +18,8 @@
 //
 // Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
 // (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Pipeline stages
-// come to a collective one after the other: `meet` and, in a pipeline, reduce_scalars (a few bytes) count entirely as waiting
-// for the last rank. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
+// come to a collective one after the other: barriers and, in a pipeline, the sum of scalars (a few bytes) count entirely as
+// waiting for the last rank. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
 #pragma once
 
 #include <array>
@@ -33,11 +33,11 @@
 namespace plait::parallel {
 
 enum class CommunicationKind {
-  gradient_buckets,  // reductions of gradients and of the step's scalars, and meeting for them, which is not counted
+  gradient_buckets,  // reductions of gradients and of the step's scalars; barriers in front of them are not counted
   activations,       // messages to the next stage
   gradients,         // messages to the stage before
   exchanges,         // between tensor-parallel ranks, with the norms between their sums and gathers
-  weight_gathers,    // ZeRO
+  weight_gathers,    // ZeRO, and scales of FP8 weights
 };
 inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
                                                    CommunicationKind::gradients, CommunicationKind::exchanges,
@@ -120,21 +120,28 @@ class LedgerMaker {
   const std::vector<int>& waits() const { return waits_; }
   // The instruction before this one on its stream; for the first of a stream the last, which ran in the step before.
   int before(int instruction) const { return previous_[static_cast<std::size_t>(instruction)]; }
+  // An exchange (parallel/exchanges.h) is timed as one: its last instruction stands for it and begins with the first, whose
+  // place on the stream and waits, with those of all others, are its own.
+  int first_of(int instruction) const { return first_[static_cast<std::size_t>(instruction)]; }
+  const std::vector<int>& awaited(int instruction) const { return awaited_[static_cast<std::size_t>(instruction)]; }
 
   Ledger make(const StepTimes& times) const;
 
  private:
   class Walk;
   bool on_compute_stream(const Instruction& i) const { return program_.stream_of(i).role == StreamRole::compute; }
-  int peer_rank(const Instruction& i) const;  // of a message's other end; -1 for a collective
+  std::optional<CommunicationKind> kind_of(int instruction) const;  // also of what is computed in an exchange
+  int peer_rank(const Instruction& i) const;                        // of a message's other end; -1 for a collective
   std::optional<double> ready(const Instruction& i, const CommunicationTimes& run) const;
 
   const Program& program_;
   Layout layout_;
   int rank_;
   std::vector<int> communication_, waits_;
-  std::vector<int> place_;     // by instruction: index into communication_, or -1
-  std::vector<int> previous_;  // by instruction: the one before it on its stream, cyclically
+  std::vector<int> place_;                 // by instruction, of its exchange: index into communication_, or -1
+  std::vector<int> previous_;              // by instruction: the one before it on its stream, cyclically
+  std::vector<int> first_, last_;          // by instruction: of its exchange; itself where it is in none
+  std::vector<std::vector<int>> awaited_;  // by instruction
 };
 
 }  // namespace plait::parallel

@@ -54,10 +54,6 @@ inline constexpr std::array all{tensor, replicas, tied, world};
 Group group_along(Axis axis);
 std::string to_string(const Group& group);  // "tensor", "data", "tied", "world"
 
-// The tensor group has a stream of its own, on which it runs at the same time as the others on theirs. Those share one
-// communicator where they have the same members.
-constexpr bool shares_communicator(const Group& group) { return group != groups::tensor; }
-
 // Pipeline ranks of the model's first and last stage.
 struct ModelEnds {
   int first = 0, last = 0;

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "ops/quantize.h"
 #include "parallel/braids.h"
 #include "parallel/computed_beside.h"
 #include "parallel/pass_messages.h"
@@ -42,13 +43,11 @@ class ProgramBuilder {
       c.next_rank = stage + 1 < schedule.stages.count() ? remote(schedule.stages.rank_of(stage + 1)) : -1;
       program_.chunks.push_back(c);
     }
-    program_.segments = spec.segments;
+    program_.segments = model::segments(spec.sizes);
     last_reader_ = find_last_reader();
     slots_.resize(program_.chunks.size());
     for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
-    program_.several = spec.several;
-    program_.fp8 = spec.fp8;
-    require(spec.stages.back().end == static_cast<int>(spec.segments.size()), "ProgramSpec: the stages are not the model's");
+    require(spec.stages.back().end == spec.sizes.shape.segments(), "ProgramSpec: the stages are not the model's");
   }
 
   Program train() {
@@ -251,7 +250,7 @@ class ProgramBuilder {
     }
   }
 
-  bool reads_batch(int segment) const { return model::reads_batch(program_.kind(segment), spec_.documents); }
+  bool reads_batch(int segment) const { return model::reads_batch(program_.kind(segment), spec_.sizes.micro_batch.documents); }
 
   // Loaded once per micro-batch on a rank that needs it, by the first instruction that does: in ascending order, as data comes,
   // so with those before it that will be needed later.
@@ -288,13 +287,34 @@ class ProgramBuilder {
     return i;
   }
 
-  // Norms by themselves are work like any other; those between sums and gathers are done where these are.
-  Instruction exchange(InstructionKind kind, const Pass& pass, int segment, const Exchange& parts) {
-    Instruction i = instruction(kind, pass, segment);
-    i.exchange = parts;
-    i.group = groups::tensor;
-    i.stream = spec_.several && parts.communicates() ? stream(StreamRole::exchange) : 0;
-    return i;
+  // Adds collectives and what is computed between two of them, which is on their stream; a computation among no collectives is
+  // work like any other. `make`: the instruction of a step, with slots and places.
+  template <typename Make>
+  void add_steps(const model::PassSteps& steps, const Make& make) {
+    const bool communicates = std::ranges::any_of(steps, [](const model::PassStep& s) { return s.collective.has_value(); });
+    const int on = communicates ? stream(stream_role(Purpose::activations)) : 0;
+    for (const model::PassStep& step : steps) {
+      Instruction i = make(step.collective ? InstructionKind::collective : kind_of(step.computation));
+      if (const auto& c = step.collective) {
+        const BufferId buffer = pass_buffer(program_, i, c->tensor);
+        i.collective = {c->operation, Group{c->axes}, Purpose::activations, buffer, buffer, c->tensor,
+                        c->elements,  c->dtype,       c->into_free};
+      }
+      i.part = step.part;
+      i.adds_residual = step.adds_residual;
+      i.stream = on;
+      add(std::move(i));
+    }
+  }
+
+  // The same where `steps` are cut into parts for braids: each is one computation and the collectives behind it.
+  static std::vector<model::PassSteps> cut(const model::PassSteps& steps) {
+    std::vector<model::PassSteps> parts;
+    for (const model::PassStep& step : steps) {
+      if (!step.collective) parts.emplace_back();
+      parts.back().push_back(step);
+    }
+    return parts;
   }
 
   // For how many micro-batches the same has been computed in this step.
@@ -306,72 +326,43 @@ class ProgramBuilder {
     std::vector<Parts> segments;
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
       Parts& parts = segments.emplace_back();
-      parts.push_back([this, pass, segment] {
-        if (segment == chunk(pass.chunk).first_segment) enter(pass, segment);
-        Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
-        // Targets are for the loss, and for what several ranks tell each other of their logits.
-        if (!has_output(program_.kind(segment)) && !spec_.several) i.batch_slot = -1;
-        if (in_parts(segment)) i.part = model::PassPart::first;
-        add(std::move(i));
-        if (in_parts(segment)) return add_scale(instruction(InstructionKind::exchange_forward_scale, pass, segment));
-        leave(pass, segment);
-      });
-      if (in_parts(segment)) {
-        parts.push_back([this, pass, segment] {
-          Instruction i = instruction(InstructionKind::forward, pass, segment);
-          i.part = model::PassPart::last;
-          add(std::move(i));
-          leave(pass, segment);
+      const std::vector<model::PassSteps> list = cut(model::forward_steps(spec_.sizes, segment));
+      for (std::size_t n = 0; n < list.size(); ++n) {
+        parts.push_back([this, pass, segment, steps = list[n], is_first = n == 0, is_last = n + 1 == list.size()] {
+          if (is_first && segment == chunk(pass.chunk).first_segment) add_before(pass, segment);
+          forward_part(pass, segment, steps);
+          // At once: collectives of the other pass of a braid come behind these.
+          if (is_last && has_output(program_.kind(segment))) add_before(pass, segment + 1);
         });
       }
-      if (!has_output(program_.kind(segment))) parts.push_back([this, pass, segment] { loss(pass, segment); });
     }
     return segments;
   }
 
-  // Ranks that share the operands of a segment's last products agree on their scales first.
-  bool in_parts(int segment) const {
-    const model::SegmentKind kind = program_.kind(segment);
-    return spec_.fp8 && spec_.several && has_norm(kind) && has_output(kind);
-  }
-
-  void add_scale(Instruction i) {
-    i.group = groups::tensor;
-    i.stream = stream(StreamRole::exchange);
+  // A computation of forward, or the loss, and the collectives behind it.
+  void forward_part(const Pass& pass, int segment, const model::PassSteps& steps) {
+    if (steps.front().computation == model::Computation::loss) return loss(pass, segment);
+    Instruction i = steps.front().part == 0 ? segment_instruction(InstructionKind::forward, pass, segment)
+                                            : instruction(InstructionKind::forward, pass, segment);
+    // Targets are for the loss, and for what several ranks tell each other of their logits.
+    if (!has_output(program_.kind(segment)) && !program_.segment(segment).partial) i.batch_slot = -1;
+    i.part = steps.front().part;
     add(std::move(i));
+    add_steps({steps.begin() + 1, steps.end()}, [&](InstructionKind kind) { return instruction(kind, pass, segment); });
   }
 
-  // What is between a segment and the one before it, in forward.
-  void enter(const Pass& pass, int segment) {
-    if (!has_norm(program_.kind(segment))) return;
-    const bool sum = spec_.several && segment > chunk(pass.chunk).first_segment;
-    add(exchange(InstructionKind::exchange_forward, pass, segment,
-                 {.sum = sum, .norm = true, .gather = spec_.sequence_parallel}));
-  }
-  // And between it and the next, at once: others' exchanges come behind it.
-  void leave(const Pass& pass, int segment) {
+  // What lies in front of a segment in forward, or behind the last segment of a chunk.
+  void add_before(const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
-    if (segment < c.last_segment()) {
-      enter(pass, segment + 1);
-    } else if (spec_.several && has_output(program_.kind(segment))) {
-      add(exchange(InstructionKind::exchange_forward, pass, c.end_segment, {.sum = true}));
-    } else if (spec_.several) {
-      Instruction i = instruction(InstructionKind::exchange_loss, pass, segment);
-      i.group = groups::tensor;
-      i.stream = stream(StreamRole::exchange);
-      add(std::move(i));
-    }
+    const bool precedes = segment < c.end_segment && has_norm(program_.kind(segment));
+    add_steps(model::steps_before(spec_.sizes, segment, segment > c.first_segment, precedes),
+              [&](InstructionKind kind) { return instruction(kind, pass, segment); });
   }
 
   void loss(const Pass& pass, int head) {
     Instruction i = segment_instruction(InstructionKind::loss, pass, head);
     i.accumulate = computed_before(i) > 0;
     add(std::move(i));
-  }
-
-  bool recomputes(int segment) const {
-    const model::SegmentKind kind = program_.kind(segment);
-    return spec_.recompute && has_norm(kind) && has_output(kind);
   }
 
   // `i` of backward: where its gradients are.
@@ -385,7 +376,7 @@ class ProgramBuilder {
     } else if (c.stage > 0) {
       i.gradient_out = slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
-    i.recomputed = i.segment < c.end_segment && recomputes(i.segment);
+    i.recomputed = i.segment < c.end_segment && program_.segment(i.segment).recomputes_norm;
     return i;
   }
 
@@ -396,10 +387,14 @@ class ProgramBuilder {
     return i;
   }
 
+  Instruction backward_instruction(InstructionKind kind, const Pass& pass, int segment) {
+    return in_backward(instruction(kind, pass, segment), pass);
+  }
+
   void recompute(const Pass& pass, int segment) {
-    if (segment < chunk(pass.chunk).first_segment || !recomputes(segment)) return;
-    add(in_backward(
-        exchange(InstructionKind::exchange_recompute, pass, segment, {.norm = true, .gather = spec_.sequence_parallel}), pass));
+    if (segment < chunk(pass.chunk).first_segment) return;
+    add_steps(model::recompute_steps(spec_.sizes, segment),
+              [&](InstructionKind kind) { return backward_instruction(kind, pass, segment); });
   }
 
   std::vector<Parts> backward(const Pass& pass, bool whole) {
@@ -416,16 +411,19 @@ class ProgramBuilder {
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
       Parts& parts = segments.emplace_back();
       // What has to be there first.
-      const bool gathers = c.next_rank >= 0 && spec_.sequence_parallel;
-      if (segment == c.last_segment() && (gathers || recomputes(segment))) {
-        parts.push_back([this, pass, gathers, c] {
-          if (gathers)
-            add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
-          recompute(pass, c.last_segment());
+      const model::PassSteps received = c.next_rank >= 0 ? model::received_gradient_steps(spec_.sizes) : model::PassSteps();
+      if (segment == c.last_segment() && (!received.empty() || program_.segment(segment).recomputes_norm)) {
+        parts.push_back([this, pass, received, end = c.end_segment] {
+          add_steps(received, [&](InstructionKind kind) { return backward_instruction(kind, pass, end); });
+          recompute(pass, end - 1);
         });
       }
-      if (in_parts(segment)) parts.push_back([this, pass, segment] { first_input_part(pass, segment); });
-      if (has_norm(program_.kind(segment))) parts.push_back([this, pass, segment] { input_part(pass, segment); });
+      const std::vector<model::PassSteps> list = cut(model::backward_steps(spec_.sizes, segment));
+      for (std::size_t n = 0; n < list.size(); ++n) {
+        parts.push_back([this, pass, segment, steps = list[n], is_last = n + 1 == list.size()] {
+          input_part(pass, segment, steps, is_last);
+        });
+      }
       // The head's weight part follows at once: its logits are too large to keep.
       if (whole || !has_output(program_.kind(segment))) parts.push_back([this, pass, segment] { weight_part(pass, segment); });
       if (parts.empty()) segments.pop_back();
@@ -433,25 +431,22 @@ class ProgramBuilder {
     return segments;
   }
 
-  void first_input_part(const Pass& pass, int segment) {
-    Instruction i = in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass);
-    i.part = model::PassPart::first;
-    add(std::move(i));
-    add_scale(in_backward(instruction(InstructionKind::exchange_backward_scale, pass, segment), pass));
-  }
-
-  void input_part(const Pass& pass, int segment) {
+  // A computation of backward_input and the collectives behind it; behind the last one, what leads to the segment before.
+  void input_part(const Pass& pass, int segment, const model::PassSteps& steps, bool is_last) {
     const Chunk& c = chunk(pass.chunk);
-    recompute(pass, segment - 1);         // needs nothing of this segment, so it goes on behind it
-    const bool last = in_parts(segment);  // which reads no batch
-    Instruction i = last ? instruction(InstructionKind::backward_input, pass, segment)
-                         : segment_instruction(InstructionKind::backward_input, pass, segment);
-    if (last) i.part = model::PassPart::last;
+    if (is_last) recompute(pass, segment - 1);  // needs nothing of this segment, so it goes on behind it
+    Instruction i = steps.front().part == 0 ? segment_instruction(InstructionKind::backward_input, pass, segment)
+                                            : instruction(InstructionKind::backward_input, pass, segment);
+    i.part = steps.front().part;
     add(in_backward(std::move(i), pass));
+    add_steps({steps.begin() + 1, steps.end()},
+              [&](InstructionKind kind) { return backward_instruction(kind, pass, segment); });
+    if (!is_last) return;
     const bool sent = segment == c.first_segment && c.previous_rank >= 0;
-    add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
-                                    {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
-                           pass)));
+    add_steps(model::steps_behind_backward(spec_.sizes, segment, sent), [&](InstructionKind kind) {
+      Instruction behind = backward_instruction(kind, pass, segment);
+      return kind == InstructionKind::norm_backward ? adding(std::move(behind)) : behind;
+    });
   }
 
   std::vector<Parts> backward_weight(const Pass& pass) {
@@ -501,50 +496,85 @@ class ProgramBuilder {
     if (c.stage > 0 && c.previous_rank < 0) give_back(chunk_of_stage(c.stage - 1), micro_batch);
   }
 
+  // On the stream of its purpose; `of` has all but the kind.
+  void add_collective(Instruction of) {
+    of.kind = InstructionKind::collective;
+    of.stream = stream(stream_role(of.collective.purpose));
+    add(std::move(of));
+  }
+  // Over the whole of a bucket. Where `destination` is another buffer, this rank keeps its share of the sum there.
+  Collective over_bucket(Operation operation, const Group& group, Purpose purpose, BufferKind source, BufferKind destination,
+                         int bucket) const {
+    const Bucket& b = spec_.buckets[static_cast<std::size_t>(bucket)];
+    const int from = source == BufferKind::gradients ? b.place : bucket;
+    return {.operation = operation,
+            .group = group,
+            .purpose = purpose,
+            .source = {source, from, 0},
+            .destination = {destination, bucket, 0},
+            .elements = b.range.count,
+            .dtype = purpose == Purpose::gradients ? spec_.gradient_type : spec_.sizes.compute};
+  }
+
   void reduce_complete() {
     for (const auto& [bucket, micro_batch] : complete_) {
-      Instruction i{.kind = InstructionKind::reduce_gradients,
-                    .stream = stream(StreamRole::reduce),
-                    .bucket = bucket,
-                    .group = groups::replicas};
+      const Operation operation = spec_.zero > 0 ? Operation::reduce_scatter : Operation::sum;
+      Instruction i{.bucket = bucket,
+                    .collective = over_bucket(operation, groups::replicas, Purpose::gradients, BufferKind::gradients,
+                                              BufferKind::gradient_sums, bucket)};
       if (reduces_every_micro_batch()) {
         i.micro_batch = micro_batch;
         i.accumulate = reduced_[bucket]++ > 0;
       }
-      add(std::move(i));
+      add_collective(std::move(i));
     }
     complete_.clear();
   }
 
   void finish_step() {
     reduce_complete();
+    constexpr BufferId scalars{BufferKind::scalars, 0, 0}, arrival{BufferKind::arrival, 0, 0};
+    const DType scalar = spec_.sizes.compute == DType::f64 ? DType::f64 : DType::f32;
     bool met = false;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
       spec_.buckets[b].further().for_each([&](Axis axis) {
         const Group group = group_along(axis);
-        // All that a tensor group does together is on one stream.
-        const int on = stream(group == groups::tensor ? StreamRole::exchange : StreamRole::reduce);
         // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
-        if (axis == Axis::pipeline && !met) add({.kind = InstructionKind::meet, .stream = on, .group = group});
+        if (axis == Axis::pipeline && !met)
+          add_collective({.collective = {Operation::barrier, group, Purpose::gradients, arrival, arrival, {}, 1, scalar}});
         met = met || axis == Axis::pipeline;
-        add({.kind = InstructionKind::reduce_gradients, .stream = on, .bucket = bucket, .group = group});
+        Collective sum = over_bucket(Operation::sum, group, Purpose::gradients, BufferKind::gradient_sums,
+                                     BufferKind::gradient_sums, bucket);
+        if (spec_.zero > 0) sum.elements /= spec_.shards;  // what the first reduction has left here
+        add_collective({.bucket = bucket, .collective = sum});
       });
     }
     add({.kind = InstructionKind::gradient_norm});
-    add({.kind = InstructionKind::reduce_scalars, .stream = stream(StreamRole::reduce), .group = groups::world});
+    add_collective({.collective = {Operation::sum, groups::world, Purpose::scalars, scalars, scalars, {}, 3, scalar}});
     add({.kind = InstructionKind::update});
     // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
-    const int on = spec_.zero > 0 ? stream(StreamRole::reduce) : 0;
+    const int on = spec_.zero > 0 ? stream(stream_role(Purpose::weights)) : 0;
     for (std::size_t b = spec_.buckets.size(); b-- > 0;) {
       const int bucket = static_cast<int>(b);
-      if (spec_.zero > 0)
-        add({.kind = InstructionKind::gather_weights, .stream = on, .bucket = bucket, .group = groups::replicas});
-      if (!spec_.fp8 || !spec_.buckets[b].products) continue;
+      if (spec_.zero > 0) {
+        add_collective({.bucket = bucket,
+                        .collective = over_bucket(Operation::all_gather, groups::replicas, Purpose::weights,
+                                                  BufferKind::weights, BufferKind::weights, bucket)});
+      }
+      if (!spec_.sizes.fp8 || !spec_.buckets[b].products) continue;
       add({.kind = InstructionKind::scale_weights, .stream = on, .bucket = bucket});
-      if (spec_.several) {
-        const int exchange = stream(StreamRole::exchange);
-        add({.kind = InstructionKind::exchange_weight_scales, .stream = exchange, .bucket = bucket, .group = groups::tensor});
+      if (spec_.sizes.split.size > 1) {
+        const BufferId scales{BufferKind::weight_scales, bucket, 0};
+        add_collective({.bucket = bucket,
+                        .collective = {Operation::max,
+                                       groups::tensor,
+                                       Purpose::weights,
+                                       scales,
+                                       scales,
+                                       {},
+                                       spec_.buckets[b].products * ops::scale_floats,
+                                       DType::f32}});
       }
       add({.kind = InstructionKind::quantize_weights, .stream = on, .bucket = bucket});
     }

@@ -15,19 +15,16 @@ namespace plait::parallel {
 
 struct ProgramSpec {
   Schedule schedule;
-  std::vector<model::SegmentKind> segments;  // of the whole model
+  model::SegmentSizes sizes;
   std::vector<SegmentRange> stages;
   int rank = 0;                 // pipeline rank
   std::vector<Bucket> buckets;  // of the rank's flat layout
   int zero = 0;
-  bool several = false;            // tensor-parallel ranks share each segment,
-  bool sequence_parallel = false;  // and the residual stream by rows
-  bool recompute = false;          // norms are not kept for backward
-  bool fp8 = false;                // as Program::fp8
+  int shards = 1;  // ranks that share a bucket's optimizer state, with zero
+  DType gradient_type = DType::f32;
   // false, for comparison: compute stands still while sums, gradients and messages are on their way.
   bool overlap = true;
-  Documents documents = Documents::joined;  // separate: attention needs the batch too
-  bool tied_here = false;                   // the head uses the embedding's table and both are on this rank
+  bool tied_here = false;  // the head uses the embedding's table and both are on this rank
 };
 
 // One optimizer step. A bucket's reduction starts on the reduce stream when the last micro-batch has written its last gradient

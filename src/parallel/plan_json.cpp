@@ -18,16 +18,19 @@ Json to_json(const Program& program) {
     set("chunk", i.chunk);
     set("segment", i.segment);
     set("bucket", i.bucket);
-    if (i.part != model::PassPart::whole) entry["part"] = i.part == model::PassPart::first ? "first" : "last";
-    if (names_group(i.kind)) entry["group"] = to_string(i.group);
-    if (is_exchange(i.kind)) {
-      for (const auto& [part, name] :
-           {std::pair(i.exchange.sum, "sum"), {i.exchange.norm, "norm"}, {i.exchange.gather, "gather"}}) {
-        if (part) entry["exchange"].push_back(name);
-      }
+    if (program.segments.size() > 0 && computes_segment(i.kind) && program.segment(i.segment).parts > 1) set("part", i.part);
+    if (is_collective(i)) {
+      const Collective& c = i.collective;
+      entry["collective"] = {{"operation", to_string(c.operation)},
+                             {"group", to_string(c.group)},
+                             {"purpose", to_string(c.purpose)},
+                             {"source", to_string(c.source)},
+                             {"destination", to_string(c.destination)},
+                             {"elements", c.elements},
+                             {"dtype", to_string(c.dtype)}};
     }
     if (communicates_in_pass(i)) entry["beside"] = i.beside;
-    if (program.several) set("lane", i.lane);
+    if (program.lanes > 1 || communicates_in_pass(i)) set("lane", i.lane);
     set("batch_slot", i.batch_slot);
     set("slot", i.slot);
     set("input_slot", i.input_slot);

@@ -32,17 +32,18 @@ void add_buckets(std::vector<BufferUse>& uses, const BucketList& buckets, int se
 
 void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
   using enum BufferKind;
-  using model::PassPart;
-  const model::SegmentKind kind = program.kind(i.segment);
+  const model::Segment& segment = program.segment(i.segment);
+  const model::SegmentKind kind = segment.kind;
   const bool is_forward = i.kind == InstructionKind::forward, is_input = i.kind == InstructionKind::backward_input;
-  const bool begins = i.part != PassPart::last, ends = i.part != PassPart::first;
+  const bool is_weight = i.kind == InstructionKind::backward_weight;
+  const bool begins = is_weight || i.part == 0, ends = is_weight || i.part + 1 == segment.parts;
   if (i.batch_slot >= 0) uses.push_back({{batch, 0, i.batch_slot}, false});
   if (has_norm(kind) && begins) uses.push_back({norm_buffer(i), false});
   if (is_forward || begins) uses.push_back({{activations, i.segment, i.slot}, is_forward && begins});
   if (is_forward && ends) {
     if (!has_output(kind)) {
-      if (program.several) uses.push_back({{statistics, i.lane, 0}, true});
-    } else if (program.several) {
+      if (segment.partial) uses.push_back({{statistics, i.lane, 0}, true});
+    } else if (segment.partial) {
       uses.push_back({{product, i.lane, 0}, true});
     } else {
       uses.push_back({{output, i.segment, i.slot}, true});
@@ -54,38 +55,49 @@ void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, cons
     if (has_output(kind) && begins) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
   }
   if (is_input && ends) uses.push_back({{norm_gradient, i.lane, 0}, true});
-  if (i.kind == InstructionKind::backward_weight) {
+  if (is_weight) {
     add_buckets(uses, buckets, i.segment, gradients, true);
   } else {
     add_buckets(uses, buckets, i.segment, weights, false);
-    if (program.fp8 && has_norm(kind)) add_buckets(uses, buckets, i.segment, quantized_weights, false);
+    if (segment.quantized) add_buckets(uses, buckets, i.segment, quantized_weights, false);
   }
 }
 
-void add_exchange_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
-  const Exchange& e = i.exchange;
-  if (i.kind == InstructionKind::exchange_backward) {
-    if (!e.norm) return uses.push_back({output_gradient_buffer(program, i, i.segment - 1), true});
-    uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, e.sum});
-    uses.push_back({input_buffer(program, i, i.segment), false});
-    uses.push_back({norm_buffer(i), false});
-    if (has_output(program.kind(i.segment))) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
-    uses.push_back({input_gradient_buffer(program, i), true});
-    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
-    add_buckets(uses, buckets, i.segment, BufferKind::norm_gradients, true);
-    return;
-  }
-  if (e.sum) {
-    uses.push_back({{BufferKind::product, i.lane, 0}, true});  // summed where it is, before what is added
+// Between a segment and the one before it: add_residual and norm.
+void add_norm_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
+  const bool is_norm = i.kind == InstructionKind::norm, adds = !is_norm || i.adds_residual;
+  if (adds) {
+    uses.push_back({{BufferKind::product, i.lane, 0}, false});
     if (has_norm(program.kind(i.segment - 1))) uses.push_back({input_buffer(program, i, i.segment - 1), false});
     uses.push_back({{BufferKind::output, i.segment - 1, i.slot}, true});
     add_buckets(uses, buckets, i.segment - 1, BufferKind::weights, false);
   }
-  if (e.norm) {
-    if (!e.sum) uses.push_back({input_buffer(program, i, i.segment), false});  // else as it has just been written
-    uses.push_back({norm_buffer(i), true});
-    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
-  }
+  if (!is_norm) return;
+  if (!adds) uses.push_back({input_buffer(program, i, i.segment), false});  // else as it has just been written
+  uses.push_back({norm_buffer(i), true});
+  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+}
+
+void add_norm_backward_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
+                            const BucketList& buckets) {
+  uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, false});
+  uses.push_back({input_buffer(program, i, i.segment), false});
+  uses.push_back({norm_buffer(i), false});
+  if (has_output(program.kind(i.segment))) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
+  uses.push_back({input_gradient_buffer(program, i), true});
+  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+  add_buckets(uses, buckets, i.segment, BufferKind::norm_gradients, true);
+}
+
+// The sums are in the memory of the whole gradients unless those are sharded, so they are used together.
+void add_collective_uses(std::vector<BufferUse>& uses, const Instruction& i, const BucketList& buckets) {
+  const Collective& c = i.collective;
+  if (c.source != c.destination) uses.push_back({c.source, true});
+  uses.push_back({c.destination, true});
+  if (c.destination.kind != BufferKind::gradient_sums) return;
+  const int place = buckets.all[static_cast<std::size_t>(i.bucket)].place;
+  if (c.source.kind != BufferKind::gradients) uses.push_back({{BufferKind::gradients, place, 0}, true});
+  uses.push_back({{BufferKind::norm_gradients, place, 0}, true});
 }
 
 }  // namespace
@@ -114,6 +126,25 @@ BufferId norm_buffer(const Instruction& i) {
   return i.recomputed ? BufferId{BufferKind::norm_again, i.segment, i.stash} : BufferId{BufferKind::norm, i.segment, i.slot};
 }
 
+BufferId pass_buffer(const Program& program, const Instruction& i, model::PassTensor tensor) {
+  switch (tensor) {
+    case model::PassTensor::product: return {BufferKind::product, i.lane, 0};
+    case model::PassTensor::statistics: return {BufferKind::statistics, i.lane, 0};
+    case model::PassTensor::norm_gradient: return {BufferKind::norm_gradient, i.lane, 0};
+    case model::PassTensor::norm:
+    case model::PassTensor::norm_scale:
+    case model::PassTensor::norm_values: return norm_buffer(i);
+    case model::PassTensor::activation_scale: return {BufferKind::activations, i.segment, i.slot};
+    case model::PassTensor::gradient_scale: return {BufferKind::stash, i.segment, i.stash};
+    case model::PassTensor::input_gradient:
+    case model::PassTensor::input_scale:
+    case model::PassTensor::input_values:
+      if (i.segment < program.chunk_of(i).end_segment) return input_gradient_buffer(program, i);
+      return output_gradient_buffer(program, i, i.segment - 1);
+  }
+  throw InternalError("pass_buffer: unknown tensor of a pass");
+}
+
 namespace {
 
 std::vector<BufferUse> all_uses(const Program& program, const Instruction& i, const BucketList& buckets) {
@@ -134,41 +165,30 @@ std::vector<BufferUse> all_uses(const Program& program, const Instruction& i, co
     case InstructionKind::forward:
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight: add_segment_uses(uses, program, i, buckets); break;
-    case InstructionKind::exchange_forward:
-    case InstructionKind::exchange_recompute:
-    case InstructionKind::exchange_backward: add_exchange_uses(uses, program, i, buckets); break;
-    case InstructionKind::exchange_loss: uses.push_back({{BufferKind::statistics, i.lane, 0}, true}); break;
+    case InstructionKind::add_residual:
+    case InstructionKind::norm: add_norm_uses(uses, program, i, buckets); break;
+    case InstructionKind::round_norm: uses.push_back({norm_buffer(i), true}); break;
+    case InstructionKind::norm_backward: add_norm_backward_uses(uses, program, i, buckets); break;
+    case InstructionKind::round_gradient: uses.push_back({input_gradient_buffer(program, i), true}); break;
+    case InstructionKind::collective: add_collective_uses(uses, i, buckets); break;
     case InstructionKind::loss:
       uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
-      if (program.several) uses.push_back({{BufferKind::statistics, i.lane, 0}, false});
+      if (program.segment(i.segment).partial) uses.push_back({{BufferKind::statistics, i.lane, 0}, false});
       uses.push_back({{BufferKind::activations, i.segment, i.slot}, true});
       break;
-    case InstructionKind::meet: uses.push_back({{BufferKind::arrival, 0, 0}, true}); break;
-    case InstructionKind::reduce_gradients: {
-      const Bucket& bucket = buckets.all[static_cast<std::size_t>(i.bucket)];
-      uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
-      uses.push_back({{BufferKind::norm_gradients, bucket.place, 0}, true});
-      uses.push_back({{BufferKind::gradient_sums, i.bucket, 0}, true});
-      break;
-    }
     case InstructionKind::gradient_norm:
       all_buckets(BufferKind::gradient_sums, false);
       uses.push_back({{BufferKind::scalars, 0, 0}, true});
       break;
-    case InstructionKind::reduce_scalars: uses.push_back({{BufferKind::scalars, 0, 0}, true}); break;
     case InstructionKind::update:
       all_buckets(BufferKind::gradient_sums, false);
       all_buckets(BufferKind::weights, true);
       uses.push_back({{BufferKind::scalars, 0, 0}, false});
       break;
-    case InstructionKind::gather_weights: uses.push_back({{BufferKind::weights, i.bucket, 0}, true}); break;
-    case InstructionKind::exchange_forward_scale: uses.push_back({{BufferKind::activations, i.segment, i.slot}, true}); break;
-    case InstructionKind::exchange_backward_scale: uses.push_back({{BufferKind::stash, i.segment, i.stash}, true}); break;
     case InstructionKind::scale_weights:
       uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
       uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true});
       break;
-    case InstructionKind::exchange_weight_scales: uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true}); break;
     case InstructionKind::quantize_weights:
       uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
       uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, false});
@@ -202,54 +222,64 @@ std::span<const int> BucketsOfSegments::of(int segment) const {
   return n < of_.size() ? std::span<const int>(of_[n]) : std::span<const int>();
 }
 
-bool is_exchange(InstructionKind kind) {
-  return kind == InstructionKind::exchange_forward || kind == InstructionKind::exchange_recompute ||
-         kind == InstructionKind::exchange_backward;
-}
-
 bool computes_segment(InstructionKind kind) {
   return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
          kind == InstructionKind::backward_weight;
 }
 
-bool communicates_in_pass(const Instruction& i) {
-  return i.kind == InstructionKind::exchange_loss || (is_scale_exchange(i.kind) && i.segment >= 0) ||
-         (is_exchange(i.kind) && i.exchange.communicates());
+bool is_collective(const Instruction& i) { return i.kind == InstructionKind::collective; }
+bool is_barrier(const Instruction& i) { return is_collective(i) && i.collective.operation == Operation::barrier; }
+bool communicates_in_pass(const Instruction& i) { return is_collective(i) && i.segment >= 0; }
+bool is_in_backward(const Instruction& i) { return i.stash >= 0; }
+
+InstructionKind kind_of(model::Computation computation) {
+  switch (computation) {
+    case model::Computation::add_residual: return InstructionKind::add_residual;
+    case model::Computation::norm: return InstructionKind::norm;
+    case model::Computation::round_norm: return InstructionKind::round_norm;
+    case model::Computation::forward: return InstructionKind::forward;
+    case model::Computation::loss: return InstructionKind::loss;
+    case model::Computation::backward_input: return InstructionKind::backward_input;
+    case model::Computation::norm_backward: return InstructionKind::norm_backward;
+    case model::Computation::round_gradient: return InstructionKind::round_gradient;
+    case model::Computation::backward_weight: return InstructionKind::backward_weight;
+  }
+  throw InternalError("Computation: no such computation");
 }
 
-bool is_scale_exchange(InstructionKind kind) {
-  return kind == InstructionKind::exchange_forward_scale || kind == InstructionKind::exchange_backward_scale ||
-         kind == InstructionKind::exchange_weight_scales;
+StreamRole stream_role(Purpose purpose) { return purpose == Purpose::activations ? StreamRole::exchange : StreamRole::reduce; }
+
+std::optional<GroupStream> collective_group(const Instruction& instruction) {
+  if (!is_collective(instruction)) return std::nullopt;
+  return GroupStream{instruction.collective.group, stream_role(instruction.collective.purpose)};
 }
 
-bool names_group(InstructionKind kind) { return kind == InstructionKind::meet || kind == InstructionKind::reduce_gradients; }
+std::string to_string(const GroupStream& group) {
+  const bool second = group.role == StreamRole::reduce && group.group == groups::tensor;
+  return to_string(group.group) + (second ? " " + to_string(group.role) : "");
+}
 
 std::string to_string(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::load_batch: return "load_batch";
     case InstructionKind::receive_activation: return "receive_activation";
-    case InstructionKind::exchange_forward: return "exchange_forward";
+    case InstructionKind::add_residual: return "add_residual";
+    case InstructionKind::norm: return "norm";
+    case InstructionKind::round_norm: return "round_norm";
     case InstructionKind::forward: return "forward";
-    case InstructionKind::exchange_loss: return "exchange_loss";
     case InstructionKind::loss: return "loss";
     case InstructionKind::send_activation: return "send_activation";
     case InstructionKind::receive_gradient: return "receive_gradient";
-    case InstructionKind::exchange_recompute: return "exchange_recompute";
     case InstructionKind::backward_input: return "backward_input";
-    case InstructionKind::exchange_backward: return "exchange_backward";
+    case InstructionKind::norm_backward: return "norm_backward";
+    case InstructionKind::round_gradient: return "round_gradient";
     case InstructionKind::backward_weight: return "backward_weight";
     case InstructionKind::send_gradient: return "send_gradient";
-    case InstructionKind::meet: return "meet";
-    case InstructionKind::reduce_gradients: return "reduce_gradients";
     case InstructionKind::gradient_norm: return "gradient_norm";
-    case InstructionKind::reduce_scalars: return "reduce_scalars";
     case InstructionKind::update: return "update";
-    case InstructionKind::gather_weights: return "gather_weights";
-    case InstructionKind::exchange_forward_scale: return "exchange_forward_scale";
-    case InstructionKind::exchange_backward_scale: return "exchange_backward_scale";
     case InstructionKind::scale_weights: return "scale_weights";
-    case InstructionKind::exchange_weight_scales: return "exchange_weight_scales";
     case InstructionKind::quantize_weights: return "quantize_weights";
+    case InstructionKind::collective: return "collective";
   }
   throw InternalError("to_string: unknown instruction kind");
 }
@@ -272,22 +302,54 @@ std::string to_string(const StreamSpec& stream) {
   return to_string(stream.role);
 }
 
-std::string kind_text(const Instruction& i) {
-  std::string text = to_string(i.kind);
-  if (is_exchange(i.kind) && !i.exchange.communicates()) text.replace(0, std::string("exchange").size(), "norm");
+namespace {
+
+const char* name_of(model::PassTensor tensor) {
+  switch (tensor) {
+    case model::PassTensor::product: return "product";
+    case model::PassTensor::norm: return "norm";
+    case model::PassTensor::norm_scale: return "norm's scale";
+    case model::PassTensor::norm_values: return "rounded norm";
+    case model::PassTensor::statistics: return "logit statistics";
+    case model::PassTensor::activation_scale: return "activation scale";
+    case model::PassTensor::norm_gradient: return "norm's gradient";
+    case model::PassTensor::input_gradient: return "gradient";
+    case model::PassTensor::input_scale: return "gradient's scale";
+    case model::PassTensor::input_values: return "rounded gradient";
+    case model::PassTensor::gradient_scale: return "gradient scale";
+  }
+  throw InternalError("to_string: unknown tensor of a pass");
+}
+
+bool writes_norm(InstructionKind kind) { return kind == InstructionKind::norm || kind == InstructionKind::round_norm; }
+
+}  // namespace
+
+std::string to_string(const Collective& c) {
+  std::string text = to_string(c.operation);
+  if (c.tensor) return text + " of " + name_of(*c.tensor);
+  if (c.destination.kind == BufferKind::weight_scales) {
+    text += " of weight scales";
+  } else if (c.operation != Operation::barrier) {
+    text += " of " + to_string(c.purpose);
+  }
   return text;
 }
 
+std::string kind_text(const Instruction& i) {
+  const bool of_norm = is_collective(i) ? i.collective.destination.kind == BufferKind::norm_again : writes_norm(i.kind);
+  return (i.recomputed && of_norm ? "recomputed " : "") + (is_collective(i) ? to_string(i.collective) : to_string(i.kind));
+}
+
 std::string to_string(const Instruction& instruction) {
+  const bool collective = is_collective(instruction), of_segment = instruction.segment >= 0;
   std::string text = kind_text(instruction);
-  const bool of_segment = instruction.segment >= 0;
   if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
   if (instruction.chunk >= 0 && !of_segment) text += " chunk " + std::to_string(instruction.chunk);
   if (of_segment) text += " segment " + std::to_string(instruction.segment);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
-  if (instruction.part != model::PassPart::whole)
-    text += instruction.part == model::PassPart::first ? ", first part" : ", last product";
-  if (names_group(instruction.kind)) text += " over the " + to_string(instruction.group) + " group";
+  if (instruction.part > 0) text += ", part " + std::to_string(instruction.part);
+  if (collective && !of_segment) text += " over the " + to_string(instruction.collective.group) + " group";
   return text;
 }
 
@@ -316,7 +378,7 @@ std::string to_string(const BufferId& buffer) {
     case BufferKind::norm_gradients: return "gradients of norms in place " + std::to_string(buffer.index);
     case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
     case BufferKind::scalars: return "the step's scalars";
-    case BufferKind::arrival: return "the number that stages meet with";
+    case BufferKind::arrival: return "the number of a barrier";
   }
   throw InternalError("to_string: unknown buffer");
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "parallel/exchanges.h"
 #include "parallel/program_timeline.h"
 #include "parallel/schedule.h"
 
@@ -67,11 +68,9 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
     if (fresh) passes.push_back({letter, i.chunk, i.micro_batch, n, n, forward || !is_whole ? 1 : 2});
     passes[it->second].last = n;
   }
-  for (const Instruction& i : program.instructions) {
-    if (!communicates_in_pass(i)) continue;
-    const bool backward = i.kind == InstructionKind::exchange_backward || i.kind == InstructionKind::exchange_recompute ||
-                          i.kind == InstructionKind::exchange_backward_scale;
-    DrawnPass& pass = passes[known.at({backward ? 'B' : 'F', i.chunk, i.micro_batch})];
+  for (const Exchange& e : exchanges_of(program)) {
+    const Instruction& i = program.at(first_collective(program, e));
+    DrawnPass& pass = passes[known.at({is_in_backward(i) ? 'B' : 'F', i.chunk, i.micro_batch})];
     ++pass.exchanges;
     if (i.beside == 0) ++pass.exposed_exchanges;
   }

@@ -23,39 +23,8 @@ ProgramSet condensed(const ProgramSet& set) {
   return smaller;
 }
 
-std::optional<Group> collective_group(const Instruction& instruction) {
-  switch (instruction.kind) {
-    case InstructionKind::exchange_forward:
-    case InstructionKind::exchange_recompute:
-    case InstructionKind::exchange_backward:
-      return instruction.exchange.communicates() ? std::optional(instruction.group) : std::nullopt;
-    case InstructionKind::exchange_loss:
-    case InstructionKind::exchange_forward_scale:
-    case InstructionKind::exchange_backward_scale:
-    case InstructionKind::exchange_weight_scales:
-    case InstructionKind::meet:
-    case InstructionKind::reduce_gradients:
-    case InstructionKind::reduce_scalars:
-    case InstructionKind::gather_weights: return instruction.group;
-    case InstructionKind::load_batch:
-    case InstructionKind::receive_activation:
-    case InstructionKind::send_activation:
-    case InstructionKind::receive_gradient:
-    case InstructionKind::send_gradient:
-    case InstructionKind::forward:
-    case InstructionKind::loss:
-    case InstructionKind::backward_input:
-    case InstructionKind::backward_weight:
-    case InstructionKind::gradient_norm:
-    case InstructionKind::update:
-    case InstructionKind::scale_weights:
-    case InstructionKind::quantize_weights: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-std::vector<Group> groups_of(const ProgramSet& set) {
-  std::set<Group> groups;
+std::vector<GroupStream> groups_of(const ProgramSet& set) {
+  std::set<GroupStream> groups;
   for (const RankProgram& of : set.programs) {
     for (const Instruction& i : of.program.instructions) {
       if (const auto group = collective_group(i)) groups.insert(*group);

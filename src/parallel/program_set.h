@@ -18,12 +18,9 @@ struct RankProgram {
 struct ProgramSet {
   Layout layout;
   ModelEnds ends;
-  std::vector<model::SegmentKind> segments;  // of the model
-  int micro_batches = 1;                     // one in evaluation
+  std::vector<model::Segment> segments;  // of the model
+  int micro_batches = 1;                 // one in evaluation
   int zero = 0;
-  bool sequence_parallel = false;
-  bool recompute = false;  // norms are not kept for backward
-  bool fp8 = false;        // as Program::fp8
   Documents documents = Documents::joined;
   bool tied = false;     // the head uses the embedding's table
   bool training = true;  // false: evaluation, which is forward only
@@ -35,9 +32,9 @@ struct ProgramSet {
   }
   const Program& program(int rank) const { return of(rank).program; }
   std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, ends); }
-  bool several() const { return layout.size(Axis::tensor) > 1; }
   int segment_count() const { return static_cast<int>(segments.size()); }
-  model::SegmentKind kind(int segment) const { return segments[static_cast<std::size_t>(segment)]; }
+  const model::Segment& segment(int index) const { return segments[static_cast<std::size_t>(index)]; }
+  model::SegmentKind kind(int index) const { return segment(index).kind; }
   int head() const { return segment_count() - 1; }
 };
 
@@ -46,11 +43,8 @@ struct ProgramSet {
 // same time. Coordinates of a rank that stays are what they were.
 ProgramSet condensed(const ProgramSet& set);
 
-// The group whose ranks run this instruction together; nothing for one that a rank runs alone, or with a peer.
-std::optional<Group> collective_group(const Instruction& instruction);
-
-// All groups over which the programs run something, ascending.
-std::vector<Group> groups_of(const ProgramSet& set);
+// All over which the programs run something, ascending.
+std::vector<GroupStream> groups_of(const ProgramSet& set);
 
 bool is_send(InstructionKind kind);
 bool is_receive(InstructionKind kind);

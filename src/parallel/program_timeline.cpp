@@ -30,7 +30,7 @@ class Simulation {
         r.streams[static_cast<std::size_t>(i.stream)].list.push_back(n);
         const auto group = collective_group(i);
         if (!group) continue;
-        if (r.group_streams.try_emplace(*group, i.stream).second) r.groups[*group] = set.members(*group, rank);
+        if (r.group_streams.try_emplace(*group, i.stream).second) r.groups[*group] = set.members(group->group, rank);
       }
       ranks_.push_back(std::move(r));
       timeline_.ranks.emplace_back(program.instructions.size() * static_cast<std::size_t>(steps));
@@ -59,8 +59,8 @@ class Simulation {
   struct Rank {
     const Program* program = nullptr;
     std::vector<StreamProgress> streams;
-    std::map<Group, int> group_streams;  // where a group's collectives are
-    std::map<Group, std::vector<int>> groups;
+    std::map<GroupStream, int> group_streams;  // where its collectives are
+    std::map<GroupStream, std::vector<int>> groups;
   };
   struct Head {
     int instruction = 0, step = 0;

@@ -102,11 +102,11 @@ bool begins(const BufferUse& use, const Instruction& i) {
     case BufferKind::product:
     case BufferKind::statistics: return i.kind == InstructionKind::forward;
     case BufferKind::norm:
-    case BufferKind::norm_again:
+    case BufferKind::norm_again: return i.kind == InstructionKind::norm;
     case BufferKind::output: return true;
     case BufferKind::stash:
     case BufferKind::norm_gradient: return i.kind == InstructionKind::backward_input;
-    case BufferKind::output_gradient: return true;
+    case BufferKind::output_gradient: return i.kind == InstructionKind::norm_backward;
     default: return false;
   }
 }
@@ -134,7 +134,7 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
         Lifetime& last = buffer.lifetimes.back();
         last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
-      if (i.kind != InstructionKind::forward && i.kind != InstructionKind::exchange_forward) continue;
+      if (i.segment < 0 || is_in_backward(i) || i.kind == InstructionKind::loss) continue;
       if (new_here || buffer.forwards.empty()) {
         buffer.forwards.push_back(used);
       } else {
@@ -148,12 +148,10 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
 class MemoryItems {
  public:
   explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {
-    if (!plan.goes_by_links(groups::tensor)) return;
+    if (!plan.goes_by_links(exchange_group)) return;
     for (const Program* program : {&plan.train, &plan.evaluate}) {
       for (const Instruction& i : program->instructions) {
-        if (!i.exchange.gathers_into_free()) continue;
-        const bool is_backward = i.kind == InstructionKind::exchange_backward;
-        gathered_.insert(is_backward ? input_gradient_buffer(*program, i) : norm_buffer(i));
+        if (is_collective(i) && i.collective.into_free) gathered_.insert(i.collective.destination);
       }
     }
   }
@@ -189,7 +187,7 @@ class MemoryItems {
     add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges(), plan_.moment_type));
     add(scalars, "scalars", "constants", scalar, {3});
     add(evaluation_sums, "evaluation_sums", "constants", scalar, {2});
-    if (plan_.meets()) add(arrival, "arrival", "constants", scalar, {1});
+    if (plan_.has_barrier()) add(arrival, "arrival", "constants", scalar, {1});
     add(optimizer_state, "optimizer_state", "constants", DType::f32, {ops::optimizer_state_floats});
   }
 
@@ -208,7 +206,7 @@ class MemoryItems {
     add(StateTensor::op_workspace, "op_workspace", "workspace", workspace);
     if (plan_.sizes.fp8)
       add(StateTensor::operand_workspace, "operand_workspace", "workspace", model::operand_workspace_bytes(plan_.sizes));
-    if (plan_.train.several) {
+    if (plan_.sizes.split.size > 1) {
       add(StateTensor::exchange_workspace, "exchange_workspace", "workspace",
           ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
     }
@@ -226,8 +224,12 @@ class MemoryItems {
     const auto always = [&](std::string name, std::size_t bytes) {
       items_.push_back({std::move(name), "messages", bytes, {}, Allocation::link});
     };
-    if (const std::size_t bytes = plan_.landing_bytes(groups::tensor); bytes > 0) always("exchange landing", bytes);
-    if (const std::size_t bytes = plan_.landing_bytes(groups::replicas); bytes > 0) always("reduction landing", bytes);
+    for (const GroupStream& group : group_streams_of(plan_)) {
+      const char* const what = group == exchange_group    ? "exchange"
+                               : group == reduction_group ? "reduction"
+                                                          : "tensor reduction";
+      if (const std::size_t bytes = plan_.landing_bytes(group); bytes > 0) always(std::string(what) + " landing", bytes);
+    }
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
       always(message_item(buffer.buffer), static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
     }
@@ -249,7 +251,7 @@ class MemoryItems {
     const Shape whole{rows, sizes.shape.hidden};
     for (int lane = 0; lane < plan_.train.lanes; ++lane) {
       if (holds(model::has_norm)) has(BufferKind::norm_gradient, lane, sizes.compute, whole);
-      if (!plan_.train.several) continue;
+      if (plan_.sizes.split.size == 1) continue;
       if (holds(model::has_output)) has(BufferKind::product, lane, sizes.compute, whole);
       if (holds(model::reads_targets)) has(BufferKind::statistics, lane, plan_.scalar_type(), {sizes.split.size, rows, 3});
     }
@@ -301,7 +303,7 @@ class MemoryItems {
   void activations_and_stash(const Chunk& c, int segment) {
     const bool received = segment == c.last_segment() && c.next_rank >= 0;
     const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
-    const bool in_parts = plan_.train.fp8 && plan_.train.several;  // forward leaves them to another instruction of its own
+    const bool in_parts = plan_.train.segment(segment).parts > 1;  // forward leaves them to another instruction of its own
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots && spec.keep != model::Keep::backward; ++slot) {

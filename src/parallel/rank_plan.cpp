@@ -94,10 +94,7 @@ bool RankPlan::holds(int segment) const {
                      [segment](const Chunk& c) { return segment >= c.first_segment && segment < c.end_segment; });
 }
 
-bool RankPlan::meets() const {
-  return std::any_of(train.instructions.begin(), train.instructions.end(),
-                     [](const Instruction& i) { return i.kind == InstructionKind::meet; });
-}
+bool RankPlan::has_barrier() const { return std::any_of(train.instructions.begin(), train.instructions.end(), is_barrier); }
 
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
                                     StageSplits* splits) {
@@ -320,17 +317,14 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .memory = {},
                 .tensors = {}};
   const ProgramSpec spec{.schedule = schedule,
-                         .segments = model::segment_kinds(shape),
+                         .sizes = sizes,
                          .stages = job.stages,
                          .rank = at[Axis::pipeline],
                          .buckets = plan.flat.buckets(),
                          .zero = zero,
-                         .several = layout.size(Axis::tensor) > 1,
-                         .sequence_parallel = sizes.split.sequence_parallel,
-                         .recompute = sizes.recompute != model::Recompute::none,
-                         .fp8 = sizes.fp8,
+                         .shards = zero > 0 ? layout.size(Axis::data) : 1,
+                         .gradient_type = job.gradient_type,
                          .overlap = config.comm.overlap,
-                         .documents = sizes.micro_batch.documents,
                          .tied_here = tied_here};
   plan.train = training_program(spec);
   plan.evaluate = evaluation_program(spec);
@@ -419,16 +413,25 @@ BraidChoice choose_braids(const Config& config, const Layout& layout) {
   return {*asked, set + " asks for it"};
 }
 
-bool RankPlan::goes_by_links(const Group& group) const {
-  if (group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(Axis::tensor) > 1;
-  return group == groups::replicas && reductions.way == CollectiveWay::links && layout.size(Axis::data) > 1;
+bool RankPlan::goes_by_links(const GroupStream& group) const {
+  if (group.group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(Axis::tensor) > 1;
+  return group == reduction_group && reductions.way == CollectiveWay::links && layout.size(Axis::data) > 1;
 }
 
-std::size_t RankPlan::slice_bytes(const Group& group) const {
+std::size_t RankPlan::slice_bytes(const GroupStream& group) const {
   const auto share = [](std::int64_t count, int ranks) { return static_cast<std::size_t>((count + ranks - 1) / ranks); };
-  if (group == groups::tensor) {
+  if (group == exchange_group) {
     const auto rows = share(sizes.micro_batch.rows(), layout.size(Axis::tensor));
     return rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
+  }
+  if (group.group == groups::tensor) {  // sums of what ranks have replicas of, and scales of FP8 weights
+    std::size_t bytes = 0;
+    for (const Instruction& i : train.instructions) {
+      const Collective& c = i.collective;
+      if (collective_group(i) == group)
+        bytes = std::max(bytes, share(c.elements, layout.size(Axis::tensor)) * size_of(c.dtype));
+    }
+    return std::min(bytes, link_collectives::most_reduced_at_once);
   }
   std::int64_t largest = 0;
   for (const Bucket& bucket : flat.buckets()) largest = std::max(largest, bucket.range.count);
@@ -436,31 +439,43 @@ std::size_t RankPlan::slice_bytes(const Group& group) const {
   return std::min(share(largest, layout.size(Axis::data)) * element, link_collectives::most_reduced_at_once);
 }
 
-std::size_t RankPlan::landing_bytes(const Group& group) const {
+std::size_t RankPlan::landing_bytes(const GroupStream& group) const {
   if (!goes_by_links(group)) return 0;
-  const std::size_t others = members(group).size() - 1;
+  const std::size_t others = members(group.group).size() - 1;
   return others * link_collectives::places * link_collectives::bytes_of_place(slice_bytes(group));
 }
 
-std::size_t RankPlan::longest_by_kernel(const Group& group) const {
-  return (group == groups::tensor ? exchanges : reductions).longest_by_kernel;
+std::size_t RankPlan::longest_by_kernel(const GroupStream& group) const {
+  return (group.group == groups::tensor ? exchanges : reductions).longest_by_kernel;
 }
 
 std::string RankPlan::graph_obstacle() const {
   if (layout.size(Axis::pipeline) > 1) return "messages between stages have no place in a CUDA graph";
-  if (std::any_of(groups::all.begin(), groups::all.end(), [this](const Group& group) { return goes_by_links(group); }))
+  if (goes_by_links(exchange_group) || goes_by_links(reduction_group))
     return "collectives by links have no place in a CUDA graph";
   return "";
 }
 
+std::vector<GroupStream> group_streams_of(const RankPlan& plan) {
+  std::vector<GroupStream> list = {exchange_group, reduction_group};
+  const auto add = [&](const GroupStream& group) {
+    if (std::ranges::find(list, group) == list.end()) list.push_back(group);
+  };
+  for (const Group& group : {groups::tied, groups::world}) add({group, StreamRole::reduce});
+  // The others are alike on all of their ranks, which run the same program.
+  for (const Instruction& i : plan.train.instructions) {
+    if (const auto group = collective_group(i)) add(*group);
+  }
+  return list;
+}
+
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
   std::vector<std::vector<int>> list;
-  std::set<std::vector<int>> shared;
-  for (const Group& group : groups::all) {
-    std::vector<int> members = plan.members(group);
-    if (plan.goes_by_links(group)) continue;
-    if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
-      list.push_back(std::move(members));
+  std::set<std::pair<StreamRole, std::vector<int>>> made;
+  for (const GroupStream& group : group_streams_of(plan)) {
+    std::vector<int> members = plan.members(group.group);
+    if (plan.goes_by_links(group) || members.size() == 1) continue;
+    if (made.insert({group.role, members}).second) list.push_back(std::move(members));
   }
   return list;
 }

@@ -81,20 +81,24 @@ struct RankPlan {
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   std::int64_t tokens_per_step() const { return global_batch * sizes.micro_batch.sequence; }  // of all ranks
-  bool meets() const;  // its training program has a `meet`
+  bool has_barrier() const;                                                                   // its training program has one
   // Its collectives go by links (comm/p2p/link_communicator.h), in messages of at most slice_bytes(), which land in
   // landing_bytes() of memory; in less where messages come through slots in the host's.
-  bool goes_by_links(const Group& group) const;
-  std::size_t slice_bytes(const Group& group) const;
-  std::size_t landing_bytes(const Group& group) const;      // 0 unless it goes by links
-  std::size_t longest_by_kernel(const Group& group) const;  // of any collective
+  bool goes_by_links(const GroupStream& group) const;
+  std::size_t slice_bytes(const GroupStream& group) const;
+  std::size_t landing_bytes(const GroupStream& group) const;      // 0 unless it goes by links
+  std::size_t longest_by_kernel(const GroupStream& group) const;  // of any collective
   // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
   std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// The members of every communicator of several ranks that this rank has, in the order in which all ranks make them.
+// What the rank has a communicator for, in the order in which all ranks make them. Those of the same stream and the same ranks
+// share one.
+std::vector<GroupStream> group_streams_of(const RankPlan& plan);
+
+// The members of every communicator of several ranks that this rank has of the library, in that order.
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
 
 // A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received

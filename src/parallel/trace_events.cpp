@@ -127,7 +127,8 @@ class RankEvents {
   }
 
   Json arguments(const Instruction& i) const {
-    Json args = {{"step", number_}, {"kind", to_string(i.kind)}};
+    const bool collective = is_collective(i);
+    Json args = {{"step", number_}, {"kind", kind_text(i)}};
     const auto set = [&](const char* key, int value) {
       if (value >= 0) args[key] = value;
     };
@@ -135,7 +136,7 @@ class RankEvents {
     set("chunk", i.chunk);
     set("segment", i.segment);
     set("bucket", i.bucket);
-    if (collective_group(i) && i.segment < 0) args["group"] = to_string(i.group);
+    if (collective && i.segment < 0) args["group"] = to_string(i.collective.group);
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
   }
@@ -148,12 +149,13 @@ class RankEvents {
     }
     double begin = timed.begin;
     if (timed.ready && 1e3 * (*timed.ready - begin) > shortest_wait_us) {
-      const std::string late = is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i))
-                                                  : "some rank of the " + to_string(i.group) + " group has not come yet";
+      const std::string late = is_receive(i.kind)
+                                   ? fmt::format("rank {} has not sent yet", peer(i))
+                                   : "some rank of the " + to_string(i.collective.group) + " group has not come yet";
       slice(i.stream, late, "wait", begin, *timed.ready, arguments(i));
       begin = *timed.ready;
     }
-    const char* const category = i.kind == InstructionKind::meet ? "wait" : communication_kind(i) ? "communication" : "compute";
+    const char* const category = is_barrier(i) ? "wait" : communication_kind(i) ? "communication" : "compute";
     slice(i.stream, to_string(i), category, begin, timed.end, arguments(i));
     if (is_send(i.kind)) arrow("s", i.stream, rank_, peer(i), at(begin) + inside_us);
     if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(timed.end) - inside_us));

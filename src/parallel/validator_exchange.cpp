@@ -71,23 +71,17 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
   }
 }
 
-// Groups of the same ranks may be one communicator (shares_communicator()).
-std::vector<std::vector<Group>> communicators(const ProgramSet& set, int rank) {
-  std::map<std::vector<int>, std::vector<Group>> by_members;
-  std::vector<std::vector<Group>> list;
-  for (const Group& group : groups_of(set)) {
-    if (shares_communicator(group)) {
-      by_members[set.members(group, rank)].push_back(group);
-    } else {
-      list.push_back({group});
-    }
-  }
+// What has the same ranks and the same purpose, as far as streams tell purposes apart, may be one communicator.
+std::vector<std::vector<GroupStream>> communicators(const ProgramSet& set, int rank) {
+  std::map<std::pair<StreamRole, std::vector<int>>, std::vector<GroupStream>> by_members;
+  for (const GroupStream& group : groups_of(set)) by_members[{group.role, set.members(group.group, rank)}].push_back(group);
+  std::vector<std::vector<GroupStream>> list;
   for (auto& [members, of_same] : by_members) list.push_back(std::move(of_same));
   return list;
 }
 
 // The collectives that a rank runs on these groups, in order.
-std::vector<int> collectives_of(const Program& program, const std::vector<Group>& groups) {
+std::vector<int> collectives_of(const Program& program, const std::vector<GroupStream>& groups) {
   std::vector<int> list;
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const auto group = collective_group(program.at(n));
@@ -98,17 +92,18 @@ std::vector<int> collectives_of(const Program& program, const std::vector<Group>
 
 // What all members must have alike. Ranks of other stages hold other buckets; of those they share only the sizes are the same.
 auto signature(const ProgramSet& set, int rank, const Instruction& i) {
-  const bool same_stages = !i.group.axes.contains(Axis::pipeline);
+  const Collective& c = i.collective;
+  const bool same_stages = !c.group.axes.contains(Axis::pipeline);
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
-  const std::int64_t elements = i.bucket < 0 ? 0 : buckets[static_cast<std::size_t>(i.bucket)].range.count;
-  return std::tuple(i.kind, i.group, i.micro_batch, i.segment, i.exchange.sum, i.exchange.gather, same_stages ? i.bucket : -1,
-                    elements);
+  const std::int64_t elements = i.bucket < 0 ? c.elements : buckets[static_cast<std::size_t>(i.bucket)].range.count;
+  return std::tuple(c.operation, c.group, c.purpose, c.tensor, c.dtype, c.into_free, i.micro_batch, i.segment,
+                    same_stages ? i.bucket : -1, elements);
 }
 
-void check_communicator(const ProgramSet& set, int rank, const std::vector<Group>& groups, ProblemList& problems) {
-  const std::vector<int> members = set.members(groups.front(), rank);
+void check_communicator(const ProgramSet& set, int rank, const std::vector<GroupStream>& groups, ProblemList& problems) {
+  const std::vector<int> members = set.members(groups.front().group, rank);
   if (members.size() == 1) return;
-  const std::string name = "the " + to_string(groups.front()) + " group";
+  const std::string name = "the " + to_string(groups.front().group) + " group";
   const std::vector<int> mine = collectives_of(set.program(rank), groups);
   for (const int n : mine) {
     if (set.program(rank).at(n).stream == set.program(rank).at(mine.front()).stream) continue;
@@ -143,7 +138,7 @@ void check_messages(const ProgramSet& set, ProblemList& problems) {
 
 void check_collectives(const ProgramSet& set, ProblemList& problems) {
   for (int rank = 0; rank < set.layout.ranks(); ++rank) {
-    for (const std::vector<Group>& groups : communicators(set, rank)) check_communicator(set, rank, groups, problems);
+    for (const std::vector<GroupStream>& groups : communicators(set, rank)) check_communicator(set, rank, groups, problems);
   }
 }
 

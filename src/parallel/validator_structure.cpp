@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "parallel/exchanges.h"
 #include "parallel/validator_checks.h"
 
 namespace plait::parallel {
@@ -10,14 +11,25 @@ namespace {
 
 constexpr int whole_program = -1;
 
-// What makes two instructions the same piece of work.
-auto identity(const Instruction& i) {
-  const Group group = collective_group(i).value_or(groups::world);
-  return std::tuple(i.kind, i.part, group, i.micro_batch, i.chunk, i.segment, i.bucket, i.exchange.sum, i.exchange.norm,
-                    i.exchange.gather);
+bool is_quantized(const ProgramSet& set, const Bucket& bucket) {
+  return std::ranges::any_of(bucket.segments, [&](int segment) { return set.segment(segment).quantized; });
 }
 
-// Every instruction of the rank's step, as far as identity() looks.
+// What makes two instructions the same piece of work.
+auto identity(const Instruction& i) {
+  const Collective& c = i.collective;
+  return std::tuple(i.kind, i.part, i.micro_batch, i.chunk, i.segment, i.bucket,
+                    i.recomputed && (i.kind == InstructionKind::norm || i.kind == InstructionKind::round_norm), c.operation,
+                    c.group, c.purpose, c.source, c.destination, c.tensor);
+}
+
+// A collective of a pass is not listed: which of them there are follows from what the pass's computations leave to be done
+// (check_values()).
+bool is_listed(const Instruction& i) {
+  return !communicates_in_pass(i) && i.kind != InstructionKind::round_norm && i.kind != InstructionKind::round_gradient;
+}
+
+// Every listed instruction of the rank's step, as far as identity() looks.
 std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) {
   using enum InstructionKind;
   const Program& program = set.program(rank);
@@ -29,66 +41,71 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   for (int c = 0; c < static_cast<int>(program.chunks.size()); ++c) {
     const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
     const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
-    const auto exchange = [&](InstructionKind kind, int segment, const Exchange& parts) {
-      for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment, .group = groups::tensor, .exchange = parts});
+    const auto compute = [&](InstructionKind kind, int segment) {
+      for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment});
     };
-    if (set.several() && has_output(set.kind(chunk.last_segment())))
-      exchange(exchange_forward, chunk.end_segment, {.sum = true});
-    if (set.training && set.sequence_parallel && after) exchange(exchange_backward, chunk.end_segment, {.gather = true});
+    const auto compute_parts = [&](InstructionKind kind, int segment) {
+      for (int part = 0; part < set.segment(segment).parts; ++part)
+        for_each_micro_batch({.kind = kind, .part = part, .chunk = c, .segment = segment});
+    };
+    if (set.segment(chunk.last_segment()).partial && has_output(set.kind(chunk.last_segment())))
+      compute(add_residual, chunk.end_segment);
     if (before) for_each_micro_batch({.kind = receive_activation, .chunk = c});
     if (after) for_each_micro_batch({.kind = send_activation, .chunk = c});
     if (set.training && after) for_each_micro_batch({.kind = receive_gradient, .chunk = c});
     if (set.training && before) for_each_micro_batch({.kind = send_gradient, .chunk = c});
     for (int segment = chunk.first_segment; segment < chunk.end_segment; ++segment) {
       const model::SegmentKind kind = set.kind(segment);
-      const bool first = segment == chunk.first_segment;
       needs_batch = needs_batch || reads_batch(kind, set.documents);
-      const bool parts = set.fp8 && set.several() && has_norm(kind) && has_output(kind);
-      const auto compute = [&](InstructionKind pass, InstructionKind scale) {
-        if (!parts) return for_each_micro_batch({.kind = pass, .chunk = c, .segment = segment});
-        for (const model::PassPart part : {model::PassPart::first, model::PassPart::last})
-          for_each_micro_batch({.kind = pass, .part = part, .chunk = c, .segment = segment});
-        for_each_micro_batch({.kind = scale, .chunk = c, .segment = segment, .group = groups::tensor});
-      };
-      compute(forward, exchange_forward_scale);
-      if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
-      if (!has_output(kind)) {
-        if (set.several())
-          for_each_micro_batch({.kind = exchange_loss, .chunk = c, .segment = segment, .group = groups::tensor});
-        for_each_micro_batch({.kind = loss, .chunk = c, .segment = segment});
-      }
+      compute_parts(forward, segment);
+      if (set.training) compute(backward_weight, segment);
+      if (!has_output(kind)) compute(loss, segment);
       if (!has_norm(kind)) continue;
-      exchange(exchange_forward, segment, {.sum = set.several() && !first, .norm = true, .gather = set.sequence_parallel});
+      compute(norm, segment);
       if (!set.training) continue;
-      if (set.recompute && has_output(kind))
-        exchange(exchange_recompute, segment, {.norm = true, .gather = set.sequence_parallel});
-      compute(backward_input, exchange_backward_scale);
-      exchange(exchange_backward, segment,
-               {.sum = set.several(), .norm = true, .gather = set.sequence_parallel && !(first && before)});
+      if (set.segment(segment).recomputes_norm)
+        for_each_micro_batch({.kind = norm, .chunk = c, .segment = segment, .recomputed = true});
+      compute_parts(backward_input, segment);
+      compute(norm_backward, segment);
     }
   }
   if (needs_batch) for_each_micro_batch({.kind = load_batch});
   if (!set.training) return list;
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
+  const auto between = [](Operation operation, Group group, Purpose purpose, BufferId source, BufferId destination,
+                          int bucket = -1) {
+    return Instruction{
+        .kind = InstructionKind::collective, .bucket = bucket, .collective = {operation, group, purpose, source, destination}};
+  };
+  const auto over = [&](Operation operation, Group group, Purpose purpose, BufferKind buffer, int bucket = -1) {
+    const BufferId in_place{buffer, std::max(bucket, 0), 0};
+    return between(operation, group, purpose, in_place, in_place, bucket);
+  };
   const auto is_tied = [](const Bucket& b) { return b.partial.contains(Axis::pipeline); };
-  if (std::any_of(buckets.begin(), buckets.end(), is_tied)) list.push_back({.kind = meet, .group = groups::tied});
+  if (std::any_of(buckets.begin(), buckets.end(), is_tied))
+    list.push_back(over(Operation::barrier, groups::tied, Purpose::gradients, BufferKind::arrival));
   for (int b = 0; b < static_cast<int>(buckets.size()); ++b) {
-    const Instruction reduce{.kind = reduce_gradients, .bucket = b, .group = groups::replicas};
+    const Bucket& bucket = buckets[static_cast<std::size_t>(b)];
+    const Instruction reduce =
+        between(set.zero > 0 ? Operation::reduce_scatter : Operation::sum, groups::replicas, Purpose::gradients,
+                {BufferKind::gradients, bucket.place, 0}, {BufferKind::gradient_sums, b, 0}, b);
     if (set.zero >= 2) {
       for_each_micro_batch(reduce);
     } else {
       list.push_back(reduce);
     }
-    buckets[static_cast<std::size_t>(b)].further().for_each(
-        [&](Axis axis) { list.push_back({.kind = reduce_gradients, .bucket = b, .group = group_along(axis)}); });
-    if (set.zero >= 1) list.push_back({.kind = gather_weights, .bucket = b, .group = groups::replicas});
-    if (!set.fp8 || !buckets[static_cast<std::size_t>(b)].products) continue;
+    bucket.further().for_each([&](Axis axis) {
+      list.push_back(over(Operation::sum, group_along(axis), Purpose::gradients, BufferKind::gradient_sums, b));
+    });
+    if (set.zero >= 1) list.push_back(over(Operation::all_gather, groups::replicas, Purpose::weights, BufferKind::weights, b));
+    if (!bucket.products || !is_quantized(set, bucket)) continue;
     list.push_back({.kind = scale_weights, .bucket = b});
-    if (set.several()) list.push_back({.kind = exchange_weight_scales, .bucket = b, .group = groups::tensor});
+    if (set.layout.size(Axis::tensor) > 1)
+      list.push_back(over(Operation::max, groups::tensor, Purpose::weights, BufferKind::weight_scales, b));
     list.push_back({.kind = quantize_weights, .bucket = b});
   }
   list.push_back({.kind = gradient_norm});
-  list.push_back({.kind = reduce_scalars, .group = groups::world});
+  list.push_back(over(Operation::sum, groups::world, Purpose::scalars, BufferKind::scalars));
   list.push_back({.kind = update});
   return list;
 }
@@ -103,20 +120,14 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
     case backward_weight:
     case gradient_norm:
     case update: return stream.role == StreamRole::compute;
-    case exchange_forward:
-    case exchange_recompute:
-    case exchange_backward:
-    case exchange_forward_scale:
-    case exchange_backward_scale:
-    case exchange_weight_scales:
-    case exchange_loss: return stream.role == StreamRole::compute || (program.several && stream.role == StreamRole::exchange);
+    // Between collectives of activations.
+    case add_residual:
+    case norm:
+    case round_norm:
+    case norm_backward:
+    case round_gradient: return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
     case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
-    case meet:
-    case reduce_gradients:
-      if (i.group == groups::tensor) return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
-      return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
-    case reduce_scalars:
-    case gather_weights:
+    case collective: return stream.role == StreamRole::compute || stream.role == stream_role(i.collective.purpose);
     case scale_weights:
     case quantize_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case send_activation: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).next_rank};
@@ -170,10 +181,12 @@ class RankStructure {
   void check() {
     check_streams();
     check_buckets();
+    check_gathers();
     std::set<decltype(identity({}))> expected;
     for (const Instruction& i : expected_instructions(set_, rank_)) expected.insert(identity(i));
     for (int n = 0; n < static_cast<int>(program_.instructions.size()); ++n) {
-      if (!expected.contains(identity(program_.at(n)))) {
+      const Instruction& i = program_.at(n);
+      if (is_listed(i) ? !expected.contains(identity(i)) : !is_of_a_pass(i)) {
         problems_.add(rank_, n, "does not belong to this rank's step");
       } else {
         check_instruction(n);
@@ -185,6 +198,32 @@ class RankStructure {
   bool holds(int segment) const {
     return std::any_of(program_.chunks.begin(), program_.chunks.end(),
                        [&](const Chunk& c) { return segment >= c.first_segment && segment < c.end_segment; });
+  }
+
+  // Of a micro-batch, in one of the rank's chunks or at its end; a collective over the tensor that it names, which is there.
+  bool is_of_a_pass(const Instruction& i) const {
+    if (i.micro_batch < 0 || i.micro_batch >= set_.micro_batches || i.bucket != -1) return false;
+    if (i.chunk < 0 || i.chunk >= std::ssize(program_.chunks)) return false;
+    const Chunk& chunk = program_.chunk_of(i);
+    const bool is_behind = i.segment == chunk.end_segment;
+    if (i.segment < chunk.first_segment || i.segment > chunk.end_segment) return false;
+    if (!is_collective(i)) return !is_behind;
+    const Collective& c = i.collective;
+    if (!c.tensor || c.purpose != Purpose::activations || c.group.model_ends || c.operation == Operation::barrier) return false;
+    if (*c.tensor == model::PassTensor::product && i.segment == chunk.first_segment) return false;
+    const bool of_received = *c.tensor == model::PassTensor::input_gradient && chunk.next_rank >= 0;
+    if (is_behind && *c.tensor != model::PassTensor::product && !of_received) return false;
+    return c.source == c.destination && c.source == pass_buffer(program_, i, *c.tensor);
+  }
+
+  // A gather into memory of others is behind a collective of theirs, which says that it is free.
+  void check_gathers() {
+    for (const Exchange& e : exchanges_of(program_)) {
+      for (int n = e.first; n <= e.last; ++n) {
+        if (program_.at(n).collective.into_free && n <= first_collective(program_, e))
+          problems_.add(rank_, n, "gathers into memory that other ranks may still use");
+      }
+    }
   }
 
   void check_streams() {
@@ -249,8 +288,8 @@ class RankStructure {
   // Memory of a norm that is recomputed is used for other things after forward.
   template <typename Report>
   void check_norm(const Instruction& i, const Report& problem) {
-    const bool has = i.segment < set_.segment_count() && has_norm(set_.kind(i.segment)) && has_output(set_.kind(i.segment));
-    const bool recomputed = set_.recompute && has && (!is_exchange(i.kind) || i.exchange.norm);
+    const bool received = i.segment == program_.chunk_of(i).end_segment;  // what the next stage sends
+    const bool recomputed = !received && set_.segment(i.segment).recomputes_norm;
     if (i.recomputed == recomputed) return;
     problem(recomputed ? "uses the norm that forward has not kept" : "uses a recomputed norm, but forward keeps it");
   }
@@ -258,21 +297,22 @@ class RankStructure {
   template <typename Report>
   void check_fields(const Instruction& i, const Report& problem) {
     const bool forward = i.kind == InstructionKind::forward, weight = i.kind == InstructionKind::backward_weight;
-    const bool begins = i.part != model::PassPart::last;
+    const bool begins = i.part == 0;
     if (i.segment < 0) return;
     const model::SegmentKind kind = i.segment < set_.segment_count() ? set_.kind(i.segment) : model::SegmentKind::head;
     const bool tokens = reads_tokens(kind) && (forward || weight);
-    const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.several());
+    const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.segment(i.segment).partial);
     const bool starts = kind == model::SegmentKind::attention && set_.documents == Documents::separate &&
                         (forward || i.kind == InstructionKind::backward_input) && begins;
     if ((tokens || targets || starts) && i.batch_slot < 0) problem("has no batch");
-    const bool backward = weight || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::exchange_backward;
-    if (backward || i.kind == InstructionKind::exchange_recompute) check_norm(i, problem);
+    const bool recomputes = i.recomputed && (i.kind == InstructionKind::norm || i.kind == InstructionKind::round_norm);
+    const bool backward = !recomputes && is_in_backward(i);
+    if (backward || recomputes) check_norm(i, problem);
     if (!backward) return;
     const Chunk& chunk = program_.chunk_of(i);
     const bool of_last = i.segment == chunk.last_segment() || i.segment == chunk.end_segment;
     if (of_last && chunk.next_rank >= 0 && i.gradient_in < 0) problem("has no gradient of its output");
-    const bool of_first = i.segment == chunk.first_segment && i.kind == InstructionKind::exchange_backward;
+    const bool of_first = i.segment == chunk.first_segment && i.kind == InstructionKind::norm_backward;
     if (of_first && i.gradient_out < 0) problem("has no place for the gradient of its input");
   }
 

@@ -2,18 +2,58 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <vector>
 
+#include "core/error.h"
 #include "parallel/validator_checks.h"
 
 namespace plait::parallel {
 namespace {
 
+// What has still to be done to a value before it may be read, step by step.
+struct Pending {
+  enum class Step {
+    sum,     // ranks of `axes` have parts of a sum
+    max,     // and parts of a tensor, each with the largest element of its own
+    round,   // this rank's rows are to be rounded, with the scale that was agreed on
+    gather,  // they have rows, or columns, of it
+    loss     // logits: their gradient is what others read
+  };
+  Step step = Step::sum;
+  AxisSet axes;
+  friend bool operator==(const Pending&, const Pending&) = default;
+};
+
 struct Value {
   int micro_batch = -1, step = -1;
-  int segment = -1;      // in a lane; other buffers are for one segment's value
-  bool complete = true;  // other ranks' rows are in it too; of logits: the gradient that the loss makes of them
+  int segment = -1;  // in a lane; other buffers are for one segment's value
+  std::vector<Pending> pending = {};
   friend bool operator==(const Value&, const Value&) = default;
 };
+
+constexpr AxisSet sharing = {Axis::tensor};  // the ranks that share segments
+
+Pending::Step step_of(Operation operation) {
+  switch (operation) {
+    case Operation::sum:
+    case Operation::reduce_scatter: return Pending::Step::sum;
+    case Operation::max: return Pending::Step::max;
+    case Operation::all_gather: return Pending::Step::gather;
+    case Operation::barrier: break;
+  }
+  throw InternalError("step_of: a barrier does nothing to a value");
+}
+
+std::string to_string(const Pending& pending) {
+  switch (pending.step) {
+    case Pending::Step::sum: return "a part of a sum over the " + to_string(pending.axes) + " group";
+    case Pending::Step::max: return "without the scale of the " + to_string(pending.axes) + " group";
+    case Pending::Step::round: return "not rounded yet";
+    case Pending::Step::gather: return "without what other ranks of the " + to_string(pending.axes) + " group have of it";
+    case Pending::Step::loss: return "before the loss";
+  }
+  throw InternalError("to_string: unknown pending step");
+}
 
 bool is_per_micro_batch(BufferKind kind) {
   switch (kind) {
@@ -115,6 +155,7 @@ class SymbolicRank {
       } else if (is_per_micro_batch(use.buffer.kind)) {
         if (const auto wanted = needed(i, use.buffer)) read(use.buffer, *wanted);
         if (const auto value = produced(i, use.buffer)) memory_[use.buffer] = *value;
+        advance(i, use.buffer);
       }
     }
     switch (i.kind) {
@@ -122,33 +163,31 @@ class SymbolicRank {
       case InstructionKind::loss:
         if (set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
         return;
-      case InstructionKind::exchange_backward:
-        if (i.exchange.norm) write_gradients(i);
-        return;
+      case InstructionKind::norm_backward:
       case InstructionKind::backward_weight: return write_gradients(i);
-      case InstructionKind::exchange_forward:
-      case InstructionKind::exchange_recompute:
-      case InstructionKind::exchange_loss:
-      case InstructionKind::forward:
-      case InstructionKind::backward_input: return;
-      case InstructionKind::meet: met_ = true; return;
-      case InstructionKind::reduce_gradients: return reduce(i);
       case InstructionKind::gradient_norm: return norm();
-      case InstructionKind::reduce_scalars:
+      case InstructionKind::update: return update();
+      case InstructionKind::scale_weights: return scale(i.bucket);
+      case InstructionKind::quantize_weights: return quantize(i.bucket);
+      case InstructionKind::collective:
+        if (i.segment < 0) collective(i);
+        return;
+      default: return;
+    }
+  }
+
+  // Of buckets and scalars.
+  void collective(const Instruction& i) {
+    switch (i.collective.destination.kind) {
+      case BufferKind::arrival: met_ = true; return;
+      case BufferKind::gradient_sums: return reduce(i);
+      case BufferKind::weights: return gather(i.bucket);
+      case BufferKind::weight_scales: return share_scales(i.bucket);
+      case BufferKind::scalars:
         if (!normed_) problem("runs before the gradient_norm of its step");
         scalars_reduced_ = true;
         return;
-      case InstructionKind::update: return update();
-      case InstructionKind::gather_weights: return gather(i.bucket);
-      case InstructionKind::exchange_forward_scale:
-      case InstructionKind::exchange_backward_scale: return;
-      case InstructionKind::scale_weights: return scale(i.bucket);
-      case InstructionKind::exchange_weight_scales: return share_scales(i.bucket);
-      case InstructionKind::quantize_weights: return quantize(i.bucket);
-      case InstructionKind::receive_activation:
-      case InstructionKind::send_activation:
-      case InstructionKind::receive_gradient:
-      case InstructionKind::send_gradient: return;
+      default: return problem("is over the " + to_string(i.collective.destination));
     }
   }
 
@@ -156,15 +195,15 @@ class SymbolicRank {
     return kind == BufferKind::product || kind == BufferKind::statistics || kind == BufferKind::norm_gradient;
   }
 
-  // Whether the instruction completes what is in the buffer.
-  bool completes(const Instruction& i, const BufferId& buffer) const {
+  // The step that an instruction does to what is in the buffer already; nothing where it does none.
+  std::optional<Pending> does(const Instruction& i, const BufferId& buffer) const {
     switch (i.kind) {
-      case InstructionKind::exchange_loss:
-      case InstructionKind::exchange_forward_scale:
-      case InstructionKind::exchange_backward_scale: return true;
-      case InstructionKind::loss: return buffer.kind == BufferKind::activations;
-      case InstructionKind::exchange_backward: return !i.exchange.norm;
-      default: return false;
+      case InstructionKind::collective: return Pending{step_of(i.collective.operation), i.collective.group.axes};
+      case InstructionKind::round_norm:
+      case InstructionKind::round_gradient: return Pending{Pending::Step::round, {}};
+      case InstructionKind::loss:
+        return buffer.kind == BufferKind::activations ? std::optional(Pending{Pending::Step::loss, {}}) : std::nullopt;
+      default: return std::nullopt;
     }
   }
 
@@ -174,43 +213,85 @@ class SymbolicRank {
       case InstructionKind::load_batch:
       case InstructionKind::receive_activation:
       case InstructionKind::receive_gradient: return true;
-      case InstructionKind::exchange_forward:
-      case InstructionKind::exchange_recompute:
-        if (i.exchange.norm && buffer == norm_buffer(i)) return true;
-        return i.exchange.sum && buffer == BufferId{BufferKind::output, i.segment - 1, i.slot};
+      case InstructionKind::add_residual:
+      case InstructionKind::norm:
+        if (i.kind == InstructionKind::norm && buffer == norm_buffer(i)) return true;
+        return buffer == BufferId{BufferKind::output, i.segment - 1, i.slot} &&
+               (i.kind == InstructionKind::add_residual || i.adds_residual);
       case InstructionKind::forward:
-        return (buffer.kind == BufferKind::activations && i.part != model::PassPart::last) ||
-               buffer.kind == BufferKind::product || buffer.kind == BufferKind::statistics ||
-               buffer == BufferId{BufferKind::output, i.segment, i.slot};
+        return (buffer.kind == BufferKind::activations && i.part == 0) || buffer.kind == BufferKind::product ||
+               buffer.kind == BufferKind::statistics || buffer == BufferId{BufferKind::output, i.segment, i.slot};
       case InstructionKind::backward_input:
-        return (buffer.kind == BufferKind::stash && i.part != model::PassPart::last) ||
-               buffer.kind == BufferKind::norm_gradient;
-      case InstructionKind::exchange_backward: return i.exchange.norm && buffer == input_gradient_buffer(program_, i);
+        return (buffer.kind == BufferKind::stash && i.part == 0) || buffer.kind == BufferKind::norm_gradient;
+      case InstructionKind::norm_backward: return buffer == input_gradient_buffer(program_, i);
       default: return false;
     }
   }
 
+  // Rows that this rank has of what segment `segment` reads: to be gathered from all, as they are or rounded with one scale.
+  std::vector<Pending> own_rows(int segment) const {
+    using enum Pending::Step;
+    if (!set_.segment(segment).by_rows) return {};
+    if (!set_.segment(segment).gathers_operands) return {{gather, sharing}};
+    return {{max, sharing}, {round, {}}, {gather, sharing}};
+  }
+
+  // What a new value has still to go through.
+  std::vector<Pending> left_by(const Instruction& i, const BufferId& buffer) const {
+    using enum Pending::Step;
+    const model::Segment& segment = set_.segment(std::min(std::max(i.segment, 0), set_.head()));
+    switch (i.kind) {
+      case InstructionKind::norm: return buffer == norm_buffer(i) ? own_rows(i.segment) : std::vector<Pending>();
+      case InstructionKind::norm_backward:
+        return buffer.kind == BufferKind::sent_gradient ? std::vector<Pending>() : own_rows(i.segment - 1);
+      case InstructionKind::receive_gradient:
+        return segment_behind(i).by_rows ? std::vector<Pending>{{gather, sharing}} : std::vector<Pending>();
+      case InstructionKind::forward:
+      case InstructionKind::backward_input:
+        if (buffer.kind == BufferKind::statistics) return {{gather, sharing}};
+        if (buffer.kind == BufferKind::activations && !has_output(segment.kind)) return {{loss, {}}};
+        if (buffer.kind == BufferKind::product || (buffer.kind == BufferKind::norm_gradient && segment.partial))
+          return {{sum, sharing}};
+        // Other ranks' parts may have a larger scale.
+        if (i.part + 1 < segment.parts) return {{max, sharing}};
+        return {};
+      default: return {};
+    }
+  }
+  const model::Segment& segment_behind(const Instruction& receive) const {
+    return set_.segment(program_.chunk_of(receive).last_segment());
+  }
+
   std::optional<Value> produced(const Instruction& i, const BufferId& buffer) const {
-    Value value{i.micro_batch, step_, is_lane(buffer.kind) ? i.segment : -1};
-    if (completes(i, buffer)) return value;
     if (!produces(i, buffer)) return std::nullopt;
-    const bool logits = i.kind == InstructionKind::forward && !has_output(program_.kind(i.segment));
-    const bool unscaled = i.part == model::PassPart::first;  // other ranks' parts may have a larger scale
-    value.complete = !logits && !unscaled && !(i.kind == InstructionKind::receive_gradient && set_.sequence_parallel);
+    return Value{i.micro_batch, step_, is_lane(buffer.kind) ? i.segment : -1, left_by(i, buffer)};
+  }
+
+  // What has to be there before it: done with, or about to have done to it what the instruction does. (A sum leaves more for
+  // others to do; so it is compared by what is next.)
+  std::optional<Value> needed(const Instruction& i, const BufferId& buffer) const {
+    if (produces(i, buffer)) return std::nullopt;
+    // The product is of the segment before the sum.
+    const int segment = buffer.kind == BufferKind::product ? i.segment - 1 : i.segment;
+    Value value{i.micro_batch, step_, is_lane(buffer.kind) ? segment : -1};
+    if (const auto step = does(i, buffer)) value.pending = {*step};
     return value;
   }
 
-  // What has to be there before it.
-  std::optional<Value> needed(const Instruction& i, const BufferId& buffer) const {
-    if (produces(i, buffer)) return std::nullopt;
-    // The product is of the segment before the exchange.
-    const int segment = buffer.kind == BufferKind::product ? i.segment - 1 : i.segment;
-    return Value{i.micro_batch, step_, is_lane(buffer.kind) ? segment : -1, !completes(i, buffer)};
+  // Does the instruction's step to what is there.
+  void advance(const Instruction& i, const BufferId& buffer) {
+    const auto it = memory_.find(buffer);
+    if (does(i, buffer) && it != memory_.end() && !it->second.pending.empty())
+      it->second.pending.erase(it->second.pending.begin());
   }
 
   void read(const BufferId& buffer, const Value& wanted) {
     const auto it = memory_.find(buffer);
-    if (it != memory_.end() && it->second == wanted) return;
+    if (it != memory_.end()) {
+      Value next = it->second;
+      if (!wanted.pending.empty() && next.pending.size() > 1) next.pending.resize(1);
+      if (next == wanted) return;
+    }
     const std::string name = "the " + to_string(buffer), micro_batch = "micro-batch " + std::to_string(wanted.micro_batch);
     const auto writes = [&](int n) {
       const auto uses = buffer_uses(program_, program_.at(n), buckets_);
@@ -234,7 +315,7 @@ class SymbolicRank {
     } else {
       words += "micro-batch " + std::to_string(it->second.micro_batch);
       if (it->second.segment != wanted.segment) words += " of segment " + std::to_string(it->second.segment);
-      if (it->second.complete != wanted.complete) words += wanted.complete ? ", not complete yet" : ", completed already";
+      words += wrong_state(it->second, wanted);
     }
     for (int n = now_ + 1; n < static_cast<int>(program_.instructions.size()); ++n) {
       if (!writes(n) || program_.at(n).micro_batch != wanted.micro_batch) continue;
@@ -242,6 +323,11 @@ class SymbolicRank {
       break;
     }
     problem(std::move(words));
+  }
+
+  static std::string wrong_state(const Value& value, const Value& wanted) {
+    if (value.pending.empty()) return wanted.pending.empty() ? "" : ", completed already";
+    return ", not complete yet: " + to_string(value.pending.front());
   }
 
   void load(const Instruction& i) {
@@ -257,8 +343,7 @@ class SymbolicRank {
     const auto name = [&] { return "the weights of bucket " + std::to_string(bucket); };
     if (s.updates > step_) problem("reads " + name() + " after this step's update of them");
     if (s.updates == step_ && !s.whole) {
-      problem("reads " + name() +
-              ", of which other ranks' shards are from before the update: no gather_weights has brought them");
+      problem("reads " + name() + ", of which other ranks' shards are from before the update: no all_gather has brought them");
     }
   }
 
@@ -325,10 +410,11 @@ class SymbolicRank {
 
   void reduce(const Instruction& i) {
     BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
-    if (i.group != groups::replicas) {
+    const Group& group = i.collective.group;
+    if (i.collective.source == i.collective.destination) {
       if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
-      if (i.group == groups::tied && !met_) problem("runs before the stages have met");
-      i.group.axes.for_each([&](Axis axis) { s.summed = s.summed.with(axis); });
+      if (group == groups::tied && !met_) problem("runs before the barrier of the stages");
+      group.axes.for_each([&](Axis axis) { s.summed = s.summed.with(axis); });
       return;
     }
     const int wanted = set_.zero >= 2 ? 1 : set_.micro_batches;
@@ -368,7 +454,7 @@ class SymbolicRank {
   }
 
   void update() {
-    if (!scalars_reduced_) problem("runs before the reduce_scalars of its step");
+    if (!scalars_reduced_) problem("runs before the sum of scalars of its step");
     for (BucketState& s : states_) {
       s.updates = step_ + 1;
       s.whole = set_.zero == 0;
@@ -384,9 +470,9 @@ class SymbolicRank {
   void scale(int bucket) {
     BucketState& s = states_[static_cast<std::size_t>(bucket)];
     if (s.updates <= step_) return problem("runs before the update of its step");
-    if (!s.whole) return problem("runs before gather_weights has brought other ranks' shards of the bucket");
+    if (!s.whole) return problem("runs before an all_gather has brought other ranks' shards of the bucket");
     s.scaled = s.updates;
-    s.scales_shared = !set_.several();
+    s.scales_shared = set_.layout.size(Axis::tensor) == 1;
   }
 
   void share_scales(int bucket) {

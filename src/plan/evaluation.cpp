@@ -107,7 +107,7 @@ void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gp
   const Layout& layout = plan.layout;
   for (const auto& [axis, key, ranks] :
        {std::tuple{Axis::tensor, "comm.exchanges", "tensor-parallel"}, {Axis::data, "comm.reductions", "data-parallel"}}) {
-    if (!plan.goes_by_links(parallel::group_along(axis))) continue;
+    if (!plan.goes_by_links(axis == Axis::tensor ? parallel::exchange_group : parallel::reduction_group)) continue;
     for (int rank = 0; rank < layout.ranks(); ++rank) {
       const int other = layout.moved(rank, axis, 0);
       if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)]))
@@ -137,7 +137,7 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
       const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
       way = &fabric.message_way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
-    const auto group_way = group_ways.find(i.group);
+    const auto group_way = group_ways.find(i.collective.group);
     return costs.work(layout.coordinate(rank, Axis::pipeline), index,
                       group_way == group_ways.end() ? nullptr : group_way->second, way);
   };

@@ -23,44 +23,43 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
                          const parallel::CollectiveChoice& exchanges, bool beside_head) {
   SegmentCosts costs(machine, sizes, beside_head);
   const CommunicationCosts communication(machine);
-  const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
-  const auto moving = [&](const PassCost& cost) {
+  const auto moving = [&](const model::PassSteps& steps) {
     double total = 0;
-    for (const TensorCollective& c : cost.collectives) {
-      if (several) total += communication.seconds(c.kind, sizes.split.size, c.bytes, tensor, exchanges);
+    for (const model::PassStep& step : steps) {
+      if (!step.collective) continue;
+      const TensorCollective c =
+          tensor_collective(step.collective->operation, step.collective->elements, step.collective->dtype);
+      total += communication.seconds(c.kind, sizes.split.size, c.bytes, tensor, exchanges);
     }
     return total;
   };
-  const auto seconds = [&](InstructionKind kind, int segment, const parallel::Exchange& exchange = {}) {
-    const PassCost cost = costs.cost(kind, segment, exchange);
-    return cost.seconds + moving(cost);
+  const auto computing = [&](const model::PassSteps& steps, int segment) {
+    double total = 0;
+    for (const model::PassStep& step : steps) {
+      if (step.collective) continue;
+      total += costs.cost({parallel::kind_of(step.computation), segment, step.part, step.adds_residual}).seconds;
+    }
+    return total;
   };
-  const parallel::Exchange whole{.sum = several, .norm = true, .gather = split}, again{.norm = true, .gather = split};
-  // FP8 operands have one scale on all ranks.
-  const auto scales_of = [&](SegmentKind kind) { return several && sizes.fp8 && has_norm(kind) && has_output(kind); };
+  const auto seconds = [&](const model::PassSteps& steps, int segment) { return computing(steps, segment) + moving(steps); };
   const auto forward = [&](int segment) {
-    const SegmentKind kind = sizes.shape.kind(segment);
-    double total = seconds(InstructionKind::forward, segment);
-    if (scales_of(kind)) total += seconds(InstructionKind::exchange_forward_scale, segment);
-    if (has_norm(kind)) total += seconds(InstructionKind::exchange_forward, segment, whole);
-    if (!has_output(kind)) total += seconds(InstructionKind::loss, segment) + seconds(InstructionKind::exchange_loss, segment);
+    double total = seconds(model::forward_steps(sizes, segment), segment);
+    if (has_norm(sizes.shape.kind(segment))) total += seconds(model::steps_before(sizes, segment, true, true), segment);
     return total;
   };
   const auto backward = [&](int segment) {
-    const SegmentKind kind = sizes.shape.kind(segment);
-    if (!has_norm(kind)) return 0.0;
-    double total =
-        seconds(InstructionKind::backward_input, segment) + seconds(InstructionKind::exchange_backward, segment, whole);
-    if (scales_of(kind)) total += seconds(InstructionKind::exchange_backward_scale, segment);
-    if (sizes.recompute != model::Recompute::none && has_output(kind))
-      total += seconds(InstructionKind::exchange_recompute, segment, again);
-    return total;
+    if (!has_norm(sizes.shape.kind(segment))) return 0.0;
+    return seconds(model::backward_steps(sizes, segment), segment) +
+           seconds(model::steps_behind_backward(sizes, segment, false), segment) +
+           seconds(model::recompute_steps(sizes, segment), segment);
   };
-  return {by_kind(sizes.shape, forward), by_kind(sizes.shape, backward),
-          by_kind(sizes.shape, [&](int segment) { return seconds(InstructionKind::backward_weight, segment); }),
+  const auto weight = [&](int segment) {
+    return costs.cost({.kind = InstructionKind::backward_weight, .segment = segment}).seconds;
+  };
+  return {by_kind(sizes.shape, forward), by_kind(sizes.shape, backward), by_kind(sizes.shape, weight),
           by_kind(sizes.shape, [&](int segment) {
             if (!has_norm(sizes.shape.kind(segment))) return 0.0;
-            return moving(costs.cost(InstructionKind::exchange_backward, segment, whole));
+            return moving(model::steps_behind_backward(sizes, segment, false));
           })};
 }
 

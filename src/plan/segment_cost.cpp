@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "ops/quantize.h"
+#include "model/segments.h"
 
 namespace plait::plan {
 namespace {
@@ -26,30 +26,18 @@ double ratio(double a, double b) { return std::abs(std::log2(a / b)); }
 
 }  // namespace
 
-std::vector<TensorCollective> collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind, int segment,
-                                             const parallel::Exchange& exchange) {
-  const auto rows = static_cast<double>(sizes.micro_batch.rows());
-  if (kind == parallel::InstructionKind::exchange_loss) {
-    const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
-    return {{Collective::all_gather, sizes.split.size * rows * static_cast<double>(statistics)}};
-  }
-  const TensorCollective scale{Collective::all_reduce, ops::scale_floats * sizeof(float)};
-  if (parallel::is_scale_exchange(kind)) return {scale};
-  const double elements = rows * static_cast<double>(sizes.shape.hidden),
-               bytes = elements * static_cast<double>(size_of(sizes.compute));
-  std::vector<TensorCollective> list;
-  if (exchange.sum)
-    list.push_back({sizes.split.sequence_parallel ? Collective::reduce_scatter : Collective::all_reduce, bytes});
-  if (!exchange.gather) return list;
-  // Of a gradient that is received, all is gathered as it is.
-  const bool backward = kind == parallel::InstructionKind::exchange_backward;
-  if (exchange.norm && model::gathers_operands(sizes, sizes.shape.kind(backward ? segment - 1 : segment))) {
-    list.push_back(scale);
-    list.push_back({Collective::all_gather, elements * static_cast<double>(size_of(DType::e4m3))});
-  } else {
-    list.push_back({Collective::all_gather, bytes});
-  }
-  return list;
+TensorCollective tensor_collective(Operation operation, std::int64_t elements, DType dtype) {
+  const auto kind = [&] {
+    switch (operation) {
+      case Operation::sum:
+      case Operation::max:
+      case Operation::barrier: return Collective::all_reduce;
+      case Operation::reduce_scatter: return Collective::reduce_scatter;
+      case Operation::all_gather: return Collective::all_gather;
+    }
+    throw InternalError("tensor_collective: unknown operation");
+  };
+  return {kind(), static_cast<double>(elements) * static_cast<double>(size_of(dtype))};
 }
 
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
@@ -68,8 +56,9 @@ double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, 
 SegmentCosts::SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes, bool beside_head)
     : machine_(machine), sizes_(sizes), beside_head_(beside_head) {}
 
-PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::Exchange& exchange, model::PassPart part) {
+PassCost SegmentCosts::cost(const PassComputation& computation) {
   using Sizes = model::SegmentSizes;
+  const int segment = computation.segment;
   const auto whole = [&](PassWork SegmentWork::* pass, Measured measured) {
     const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*pass; };
     return seconds(segment, work, work, measured);
@@ -77,11 +66,11 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
   // Measured as a whole, and shared between the parts as their nominal times are.
   const auto of_part = [&](PassWork SegmentWork::* all, PassWork SegmentWork::* last, Measured measured) {
     const double whole_seconds = whole(all, measured);
-    if (part == model::PassPart::whole) return whole_seconds;
+    if (model::parts_of(sizes_, segment) == 1) return whole_seconds;
     const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*all; };
     const double last_seconds =
         seconds(segment, [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*last; }, work, measured);
-    return part == model::PassPart::last ? last_seconds : std::max(whole_seconds - last_seconds, 0.0);
+    return computation.part > 0 ? last_seconds : std::max(whole_seconds - last_seconds, 0.0);
   };
   PassCost cost;
   const auto take_exchange = [&](int of, const PassWork& norm) {
@@ -89,9 +78,7 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
     cost.beside_compute = measured && measured->tensor > 1;
     cost.alone_seconds = seconds_of(norm, machine_.profile, sizes_.compute);
   };
-  if (parallel::is_exchange(kind) || parallel::is_scale_exchange(kind) || kind == InstructionKind::exchange_loss)
-    cost.collectives = collectives_of(sizes_, kind, segment, exchange);
-  switch (kind) {
+  switch (computation.kind) {
     case InstructionKind::forward:
       cost.seconds = of_part(&SegmentWork::forward, &SegmentWork::forward_last, &SegmentMeasurement::forward);
       break;
@@ -102,8 +89,9 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
       cost.seconds = whole(&SegmentWork::backward_weight, &SegmentMeasurement::backward_weight);
       break;
     case InstructionKind::loss: cost.seconds = whole(&SegmentWork::loss, &SegmentMeasurement::loss); break;
-    case InstructionKind::exchange_forward:
-    case InstructionKind::exchange_recompute: {
+    case InstructionKind::add_residual:
+    case InstructionKind::norm: {
+      const bool norms = computation.kind == InstructionKind::norm, adds = !norms || computation.adds_residual;
       const int of = std::min(segment, sizes_.shape.head_segment());
       const auto parts = [=](const Sizes& sizes, bool sum, bool norm) {
         PassWork work = sum && segment > 0 ? model::segment_work(sizes, segment - 1).residual : PassWork{};
@@ -112,19 +100,18 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
       };
       // Measured with the sum before it wherever ranks share the segment.
       cost.seconds = seconds(
-          of, [&](const Sizes& sizes) { return parts(sizes, exchange.sum, exchange.norm); },
+          of, [&](const Sizes& sizes) { return parts(sizes, adds, norms); },
           [&](const Sizes& sizes) { return parts(sizes, sizes.split.size > 1, true); }, &SegmentMeasurement::norm_forward);
-      take_exchange(of, parts(sizes_, exchange.sum, exchange.norm));
+      take_exchange(of, parts(sizes_, adds, norms));
       break;
     }
-    case InstructionKind::exchange_backward:
-      if (exchange.norm) cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
-      take_exchange(segment, exchange.norm ? model::segment_work(sizes_, segment).norm_backward : PassWork{});
+    case InstructionKind::norm_backward:
+      cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
+      take_exchange(segment, model::segment_work(sizes_, segment).norm_backward);
       break;
-    case InstructionKind::exchange_loss:
-    case InstructionKind::exchange_forward_scale:
-    case InstructionKind::exchange_backward_scale: break;
-    default: throw InternalError("SegmentCosts: " + to_string(kind) + " belongs to no segment");
+    case InstructionKind::round_norm:
+    case InstructionKind::round_gradient: break;
+    default: throw InternalError("SegmentCosts: " + to_string(computation.kind) + " belongs to no segment");
   }
   return cost;
 }

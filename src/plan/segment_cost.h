@@ -20,14 +20,20 @@ struct TensorCollective {
   friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
 };
 
-// In order. `kind`: exchange_forward, exchange_recompute, exchange_backward, exchange_loss or an exchange of scales;
-// `exchange`: the parts of the first three.
-std::vector<TensorCollective> collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind, int segment,
-                                             const parallel::Exchange& exchange);
+TensorCollective tensor_collective(Operation operation, std::int64_t elements, DType dtype);
+
+// A computation of a pass: `adds_residual` of norm, `part` of forward and backward_input.
+struct PassComputation {
+  parallel::InstructionKind kind = parallel::InstructionKind::forward;
+  int segment = 0;
+  int part = 0;
+  bool adds_residual = false;
+  friend auto operator<=>(const PassComputation&, const PassComputation&) = default;
+};
 
 struct PassCost {
   double seconds = 0;                         // without collectives
-  std::vector<TensorCollective> collectives;  // of an exchange
+  std::vector<TensorCollective> collectives;  // of an exchange (parallel/exchanges.h)
   // An exchange was timed beside compute, and with a kernel that copies where peers push: what it takes of the device is in the
   // seconds of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;
@@ -42,9 +48,8 @@ class SegmentCosts {
   // Keeps a reference to the machine. `beside_head`: of a rank that holds the head.
   SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes, bool beside_head);
 
-  // Of an instruction of a segment, or of an exchange; `exchange`: its parts; `part`: of forward and backward_input.
-  PassCost cost(parallel::InstructionKind kind, int segment, const parallel::Exchange& exchange = {},
-                model::PassPart part = model::PassPart::whole);
+  // Nothing for what takes no time of its own: rounding is part of what is measured of a norm.
+  PassCost cost(const PassComputation& computation);
   bool extrapolated() const { return extrapolated_; }  // asked for a pass that was not measured although others were
 
  private:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/index.h"
@@ -19,25 +18,16 @@ using parallel::RankPlan;
 
 constexpr double host_link_bytes_per_s = 12e9;  // PCIe Gen3 x16 as it is reached
 
-// A segment's own work, and what lies between segments.
-bool is_of_segment(const Instruction& i) { return i.segment >= 0; }
+PassComputation computation_of(const Instruction& i) { return {i.kind, i.segment, i.part, i.adds_residual}; }
 
-// Of what a collective's tensor consists.
-double gradient_bytes(const RankPlan& plan, const Instruction& i) {
-  const parallel::Bucket& bucket = plan.flat.buckets()[at(i.bucket)];
-  const std::int64_t elements =
-      i.group == parallel::groups::replicas ? bucket.range.count : plan.flat.kept_gradient(bucket).count;
-  return static_cast<double>(size_of(plan.gradient_type)) * static_cast<double>(elements);
+TensorCollective tensor_collective(const parallel::Collective& c) {
+  return plan::tensor_collective(c.operation, c.elements, c.dtype);
 }
 
-// Of a collective of a few bytes: libraries go up and down a tree.
+// A collective of a few bytes: libraries go up and down a tree.
 double tree_seconds(const topology::DeviceProfile& profile, int ranks) {
   if (ranks == 1) return 0;
   return profile.collective_seconds + 2 * std::ceil(std::log2(ranks)) * profile.round_seconds;
-}
-
-Collective reduction(const RankPlan& plan, const Instruction& i) {
-  return plan.zero > 0 && i.group == parallel::groups::replicas ? Collective::reduce_scatter : Collective::all_reduce;
 }
 
 }  // namespace
@@ -54,32 +44,34 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(Axis::pipeline),
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
-  by_links_ = stages.front().goes_by_links(parallel::groups::tensor);
+  by_links_ = stages.front().goes_by_links(parallel::exchange_group);
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
     require(plan.coordinates()[Axis::pipeline] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     SegmentCosts segments(machine_, plan.sizes, plan.holds(plan.sizes.shape.head_segment()));
-    std::map<std::tuple<InstructionKind, model::PassPart, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
-    std::vector<UnplacedCost> items;
-    for (const Instruction& i : plan.train.instructions) {
-      UnplacedCost item;
-      if (is_of_segment(i)) {
-        const auto [known, is_new] = passes.try_emplace({i.kind, i.part, i.segment, i.exchange.sum, i.exchange.norm});
-        if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange, i.part);
-        item.pass = known->second;
-        item.work.seconds = item.pass.seconds;
-        item.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
-        item.gathers_into_free = i.exchange.gathers_into_free();
-        // An exchange that was timed beside compute has them in the seconds of both.
-        if (!item.pass.collectives.empty() && !item.pass.beside_compute) item.kernels = item.pass.seconds;
-      } else {
-        item.work = work_of(plan, i);
-        if (i.kind == InstructionKind::reduce_gradients && plan.goes_by_links(i.group))
-          item.kernels = reduction_kernels(plan, i);
+    std::map<PassComputation, PassCost> passes;  // the same for all micro-batches
+    std::vector<UnplacedCost> items(plan.train.instructions.size());
+    for (std::size_t n = 0; n < items.size(); ++n) {
+      const Instruction& i = plan.train.instructions[n];
+      if (parallel::communicates_in_pass(i)) continue;
+      if (i.segment < 0) {
+        items[n].work = work_of(plan, i);
+        if (const auto group = parallel::collective_group(i); group && plan.goes_by_links(*group))
+          items[n].kernels = reduction_kernels(plan, i);
+        continue;
       }
-      items.push_back(item);
+      const auto [known, is_new] = passes.try_emplace(computation_of(i));
+      if (is_new) known->second = segments.cost(known->first);
+      items[n].pass = known->second;
+      items[n].work.seconds = known->second.seconds;
+    }
+    // What an exchange takes in all is the cost of its first collective.
+    for (const parallel::Exchange& exchange : parallel::exchanges_of(plan.train)) {
+      const UnplacedCost cost = exchange_cost(items, plan, exchange);
+      for (int n = exchange.first; n <= exchange.last; ++n) items[at(n)] = {};
+      items[at(parallel::first_collective(plan.train, exchange))] = cost;
     }
     items_.push_back(std::move(items));
     extrapolated_ = extrapolated_ || segments.extrapolated();
@@ -87,21 +79,45 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   }
 }
 
-Work StepCosts::collective_of_group(const RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
-                                    double bytes) const {
+StepCosts::UnplacedCost StepCosts::exchange_cost(const std::vector<UnplacedCost>& items, const RankPlan& plan,
+                                                 const parallel::Exchange& exchange) const {
+  UnplacedCost cost;
+  for (int n = exchange.first; n <= exchange.last; ++n) {
+    const Instruction& i = plan.train.at(n);
+    const PassCost& part = items[at(n)].pass;
+    cost.pass.seconds += part.seconds;
+    cost.pass.alone_seconds += part.alone_seconds;
+    cost.pass.beside_compute = cost.pass.beside_compute || part.beside_compute;
+    if (!parallel::is_collective(i)) continue;
+    cost.pass.collectives.push_back(tensor_collective(i.collective));
+    cost.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
+    cost.gathers_into_free = cost.gathers_into_free || i.collective.into_free;
+  }
+  cost.work.seconds = cost.pass.seconds;
+  // An exchange that was timed beside compute has its kernels in the seconds of both.
+  if (!cost.pass.beside_compute) cost.kernels = cost.pass.seconds;
+  return cost;
+}
+
+Work StepCosts::collective_of_group(const RankPlan& plan, const Instruction& i) const {
+  const auto group = *parallel::collective_group(i);
+  const auto ranks = static_cast<int>(plan.members(group.group).size());
+  const auto [kind, bytes] = tensor_collective(i.collective);
   return plan.goes_by_links(group) ? communication_.pushes_with_kernels(kind, ranks, bytes, 0, plan.longest_by_kernel(group))
                                    : communication_.collective(kind, ranks, bytes);
 }
 
 // By links: of what was pushed, and of what micro-batches add up.
 double StepCosts::reduction_kernels(const RankPlan& plan, const Instruction& i) const {
-  const auto members = static_cast<int>(plan.members(i.group).size());
-  return communication_.push_kernels(reduction(plan, i), members, gradient_bytes(plan, i)).device + accumulation(plan, i);
+  if (i.collective.purpose != Purpose::gradients) return 0;
+  const auto members = static_cast<int>(plan.members(i.collective.group).size());
+  const auto [kind, bytes] = tensor_collective(i.collective);
+  return communication_.push_kernels(kind, members, bytes).device + accumulation(plan, i);
 }
 
 // Of its part of the bucket, where every micro-batch is reduced.
 double StepCosts::accumulation(const RankPlan& plan, const Instruction& i) const {
-  if (plan.zero < 2 || i.group != parallel::groups::replicas) return 0;
+  if (plan.zero < 2 || i.collective.source == i.collective.destination) return 0;
   const auto elements = static_cast<double>(plan.flat.shard(plan.flat.buckets()[at(i.bucket)]).count);
   return 3 * static_cast<double>(size_of(plan.gradient_type)) * elements / machine_.profile.memory_bytes_per_s;
 }
@@ -111,27 +127,23 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
   const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
              weight = static_cast<double>(size_of(plan.sizes.compute));
   const parallel::FlatLayout& flat = plan.flat;
-  const auto bucket = [&]() -> const parallel::Bucket& { return flat.buckets()[at(i.bucket)]; };
   switch (i.kind) {
     case InstructionKind::load_batch:
       return {.seconds =
                   profile.message_seconds + 8.0 * static_cast<double>(plan.sizes.micro_batch.rows()) / host_link_bytes_per_s};
     case InstructionKind::send_activation:
     case InstructionKind::send_gradient: return {.bytes = static_cast<double>(plan.sizes.own_residual_bytes())};
-    case InstructionKind::reduce_gradients: {
-      const auto members = static_cast<int>(plan.members(i.group).size());
-      Work work = collective_of_group(plan, i.group, reduction(plan, i), members, gradient_bytes(plan, i));
-      work.seconds += accumulation(plan, i);
+    case InstructionKind::collective: {
+      const bool few_bytes = i.collective.operation == Operation::max || i.collective.operation == Operation::barrier ||
+                             i.collective.purpose == Purpose::scalars;
+      if (few_bytes) return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.collective.group).size()))};
+      Work work = collective_of_group(plan, i);
+      if (i.collective.purpose == Purpose::gradients) work.seconds += accumulation(plan, i);
       return work;
     }
-    case InstructionKind::gather_weights:
-      return collective_of_group(plan, i.group, Collective::all_gather, layout_.size(Axis::data),
-                                 weight * static_cast<double>(bucket().range.count));
     case InstructionKind::gradient_norm:
       return {.seconds = profile.kernel_seconds +
                          gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
-    case InstructionKind::meet: return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.group).size()))};
-    case InstructionKind::reduce_scalars: return {.seconds = tree_seconds(profile, layout_.ranks())};
     case InstructionKind::update: {
       const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_byte : std::nullopt;
       return {.seconds = 2 * profile.kernel_seconds + measured.value_or(1 / profile.memory_bytes_per_s) * update_bytes(plan)};
@@ -147,8 +159,6 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       }
       return work;
     }
-    case InstructionKind::exchange_weight_scales:
-      return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.group).size()))};
     case InstructionKind::receive_activation:
     case InstructionKind::receive_gradient: return {};
     default: break;
@@ -157,11 +167,13 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
 }
 
 void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
-  const auto add = [&](const parallel::Group& group, Collective kind, double bytes) {
-    if (layout_.lowest_member(group, plan.rank, plan.ends()) != plan.rank) return;
-    const auto ranks = static_cast<int>(plan.members(group).size());
+  const auto add = [&](const parallel::Collective& c) {
+    const auto group = parallel::GroupStream{c.group, parallel::stream_role(c.purpose)};
+    if (layout_.lowest_member(c.group, plan.rank, plan.ends()) != plan.rank) return;
+    const auto ranks = static_cast<int>(plan.members(c.group).size());
     if (ranks < 2) return;
-    RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
+    const auto [kind, bytes] = tensor_collective(c);
+    RingTraffic& traffic = traffic_.of(c.group)[at(pipeline)];
     const bool by_links = plan.goes_by_links(group);
     traffic.bytes += by_links ? push_bytes(kind, ranks, bytes) : ring_share(kind, ranks) * bytes;
     traffic.rounds += by_links ? push_rounds(kind, ranks, bytes) : ring_rounds(kind, ranks);
@@ -169,12 +181,11 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];
     const Instruction& i = plan.train.instructions[n];
-    for (const TensorCollective& within : item.pass.collectives) add(i.group, within.kind, within.bytes);
-    if (i.kind == InstructionKind::gather_weights) {
-      const double weight = static_cast<double>(size_of(plan.sizes.compute));
-      add(i.group, Collective::all_gather, weight * static_cast<double>(plan.flat.buckets()[at(i.bucket)].range.count));
-    } else if (i.kind == InstructionKind::reduce_gradients) {
-      add(i.group, reduction(plan, i), gradient_bytes(plan, i));
+    if (parallel::is_collective(i)) {
+      const bool moves = i.collective.purpose == Purpose::activations ||
+                         (i.collective.purpose != Purpose::scalars && i.collective.operation != Operation::barrier &&
+                          i.collective.operation != Operation::max);
+      if (moves) add(i.collective);
     } else if (parallel::is_send(i.kind)) {
       const int to = plan.train.stream_of(i).peer;
       const auto is_same = [&](const ChainTraffic& c) { return c.from == pipeline && c.to == to; };

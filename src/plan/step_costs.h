@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "parallel/exchanges.h"
 #include "parallel/rank_plan.h"
 #include "plan/communication_cost.h"
 #include "plan/placement/traffic.h"
@@ -36,7 +37,7 @@ class StepCosts {
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;                      // of a segment or exchange: its collectives
+    PassCost pass;                      // of a segment or exchange: its collectives, at the first of them
     double kernels = 0;                 // of a collective beside compute: seconds for which its kernels hold the device
     std::size_t longest_by_kernel = 0;  // of an exchange by links: bytes of a push
     bool gathers_into_free = false;     // what it gathers by links arrives where it belongs
@@ -44,8 +45,9 @@ class StepCosts {
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   double accumulation(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   double reduction_kernels(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
-  Work collective_of_group(const parallel::RankPlan& plan, const parallel::Group& group, Collective kind, int ranks,
-                           double bytes) const;
+  Work collective_of_group(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
+  UnplacedCost exchange_cost(const std::vector<UnplacedCost>& items, const parallel::RankPlan& plan,
+                             const parallel::Exchange& exchange) const;
   void add_traffic(int pipeline, const parallel::RankPlan& plan);
 
   Machine machine_;

@@ -41,7 +41,7 @@ std::string remedy(RequiredPath required, const GroupPaths& group, const comm::P
 std::vector<GroupPaths> paths_of(const RankGroups& groups, const parallel::RankPlan& plan) {
   std::vector<GroupPaths> all;
   std::vector<const comm::Communicator*> seen;
-  for (const parallel::Group& kind : parallel::groups::all) {
+  for (const parallel::GroupStream& kind : parallel::group_streams_of(plan)) {
     const auto found = groups.communicators.find(kind);
     if (found == groups.communicators.end() || found->second->size() == 1) continue;
     const auto known = std::find(seen.begin(), seen.end(), found->second.get());
@@ -49,7 +49,7 @@ std::vector<GroupPaths> paths_of(const RankGroups& groups, const parallel::RankP
       all[static_cast<std::size_t>(known - seen.begin())].name += ", " + to_string(kind);
       continue;
     }
-    GroupPaths group{to_string(kind), plan.members(kind), found->second->paths()};
+    GroupPaths group{to_string(kind), plan.members(kind.group), found->second->paths()};
     for (comm::PairPath& path : group.paths.pairs) {
       path.from = group.members.at(static_cast<std::size_t>(path.from));
       path.to = group.members.at(static_cast<std::size_t>(path.to));

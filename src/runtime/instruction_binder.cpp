@@ -13,28 +13,37 @@
 namespace plait::runtime {
 namespace {
 
-// Of what needs nothing from outside.
+// Instructions without external inputs.
 template <typename Work>
 Issue always(Work work) {
   return [work = std::move(work)](const StepInputs&, Event*) { work(); };
 }
 
-void nothing() {}
-
 }  // namespace
 
-Issue InstructionBinder::bind(const Program& program, const Instruction& i, StreamRef s) const {
-  Issue issue = issue_of(program, i, s);
-  const auto found = groups_.by_links.find(parallel::groups::tensor);
-  if (found == groups_.by_links.end() || i.group != parallel::groups::tensor) return issue;
-  return [links = found->second.get(), longest = plan_.exchanges.longest_beside(i.beside), issue = std::move(issue)](
-             const StepInputs& inputs, Event* ready) {
-    links->set_longest_by_kernel(longest);
-    issue(inputs, ready);
-  };
+std::vector<Issue> InstructionBinder::bind(const Program& program, const std::vector<StreamRef>& streams) const {
+  std::vector<Issue> issues;
+  Addends before;  // of the instruction before
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const Instruction& i = program.at(n);
+    const Addends addends = addends_of(program, n);
+    issues.push_back(issue_of(program, i, streams[static_cast<std::size_t>(i.stream)], addends ? addends : before));
+    before = addends;
+  }
+  return issues;
 }
 
-Issue InstructionBinder::issue_of(const Program& program, const Instruction& i, StreamRef s) const {
+InstructionBinder::Addends InstructionBinder::addends_of(const Program& program, int n) const {
+  const Instruction& i = program.at(n);
+  if (!parallel::communicates_in_pass(i) || i.collective.operation != Operation::reduce_scatter) return nullptr;
+  if (n + 1 == static_cast<int>(program.instructions.size())) return nullptr;
+  const Instruction& next = program.at(n + 1);
+  const bool norms = next.kind == parallel::InstructionKind::norm || next.kind == parallel::InstructionKind::norm_backward;
+  const bool same = next.stream == i.stream && next.segment == i.segment && next.micro_batch == i.micro_batch;
+  return norms && same ? std::make_shared<std::vector<View>>() : nullptr;
+}
+
+Issue InstructionBinder::issue_of(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const {
   using enum parallel::InstructionKind;
   switch (i.kind) {
     case load_batch: return InstructionBinder::load_batch(i, s);
@@ -42,35 +51,26 @@ Issue InstructionBinder::issue_of(const Program& program, const Instruction& i, 
     case receive_gradient:
     case send_activation:
     case send_gradient: return message(program, i, s);
-    case exchange_forward:
-    case exchange_recompute: return InstructionBinder::exchange_forward(program, i, s);
-    case forward: return InstructionBinder::forward(program, i, s);
-    case exchange_loss: {
-      const View all = buffers_.statistics(i.lane);
-      return always(
-          [&group = groups_.of(i.group), s, own = transformer_.own_statistics(all), all] { group.all_gather(s, own, all); });
+    case add_residual:
+    case parallel::InstructionKind::norm: return InstructionBinder::norm(program, i, s, addends);
+    case round_norm: {
+      const model::NormActivations norm = buffers_.norm(i);
+      return round(norm.out, norm.values, norm.scale, s);
     }
+    case forward: return InstructionBinder::forward(program, i, s);
     case loss: return InstructionBinder::loss(program, i, s);
-    case exchange_backward: return InstructionBinder::exchange_backward(program, i, s);
     case backward_input:
     case backward_weight: return backward(program, i, s);
-    case meet:
-      return always([&group = groups_.of(i.group), s, arrival = buffers_.arrival] {
-        group.all_reduce(s, arrival, comm::Reduction::max);
-      });
-    case reduce_gradients: return InstructionBinder::reduce_gradients(i, s);
+    case norm_backward: return InstructionBinder::norm_backward(program, i, s, addends);
+    case round_gradient: {
+      const model::SegmentGradients before = buffers_.output_gradient(input_gradient_buffer(program, i));
+      return round(before.output, before.output_values, before.output_scale, s);
+    }
     case gradient_norm: return InstructionBinder::gradient_norm(s);
-    case reduce_scalars:
-      return always([&group = groups_.of(i.group), s, scalars = buffers_.scalars] { group.all_reduce(s, scalars); });
     case update: return InstructionBinder::update(s);
-    case gather_weights:
-      return always([&group = groups_.of(i.group), s, own = buffers_.own_weights(i.bucket),
-                     all = buffers_.bucket_weights(i.bucket)] { group.all_gather(s, own, all); });
-    case exchange_forward_scale: return share_scales(i, buffers_.forward_activations(i).scale, s);
-    case exchange_backward_scale: return share_scales(i, buffers_.gradients_of(program, i).scale, s);
-    case exchange_weight_scales: return share_scales(i, buffers_.weight_scales(i.bucket), s);
     case scale_weights: return InstructionBinder::scale_weights(i, s);
     case quantize_weights: return InstructionBinder::quantize_weights(i, s);
+    case parallel::InstructionKind::collective: return InstructionBinder::collective(program, i, s, addends);
   }
   throw InternalError("InstructionBinder: unknown instruction kind");
 }
@@ -120,18 +120,18 @@ Issue InstructionBinder::forward(const Program& program, const Instruction& i, S
   };
   const auto call = std::make_shared<Call>(Call{buffers_.forward_activations(i), {}});
   const model::SegmentKind kind = program.kind(i.segment);
-  const bool has_residual = !program.several && has_norm(kind) && has_output(kind);
+  const bool partial = program.segment(i.segment).partial, has_residual = !partial && has_norm(kind) && has_output(kind);
   call->args = {.segment = i.segment,
-                .part = i.part,
+                .range = {i.part, program.segment(i.segment).parts},
                 .weights = weights(i.segment),
                 .quantized = quantized(i.segment),
                 .batch = batch(i),
                 .norm = buffers_.norm(i),
                 .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
-                .output = program.several ? buffers_.product(i.lane) : call->activations.output,
-                .is_partial = program.several,
+                .output = partial ? buffers_.product(i.lane) : call->activations.output,
+                .is_partial = partial,
                 .activations = &call->activations};
-  if (!program.several || has_output(kind)) return always([this, s, call] { transformer_.forward(s, context_, call->args); });
+  if (!partial || has_output(kind)) return always([this, s, call] { transformer_.forward(s, context_, call->args); });
   const model::Transformer::Loss statistics{.logits = call->activations.logits,
                                             .targets = call->args.batch.targets,
                                             .statistics = buffers_.statistics(i.lane),
@@ -170,7 +170,7 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
   };
   const auto call = std::make_shared<Call>(Call{buffers_.backward_activations(i), buffers_.gradients_of(program, i), {}});
   call->args = {.segment = i.segment,
-                .part = i.part,
+                .range = {i.part, program.segment(i.segment).parts},
                 .weights = weights(i.segment),
                 .quantized = quantized(i.segment),
                 .weight_gradients = weight_gradients(i.segment),
@@ -188,33 +188,11 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
   return always([this, s, call] { transformer_.backward_weight(s, context_, call->args); });
 }
 
-std::function<void()> InstructionBinder::sum(View product, StreamRef s) const {
-  comm::Communicator& group = groups_.of(parallel::groups::tensor);
-  if (!plan_.sizes.split.sequence_parallel) return [&group, s, product] { group.all_reduce(s, product); };
-  return [&group, s, product, own = plan_.sizes.own_rows(product)] { group.reduce_scatter(s, product, own); };
-}
-
-std::function<void()> InstructionBinder::gather(const Instruction& i, View tensor, const ops::Quantized& operand,
-                                                StreamRef s) const {
-  comm::Communicator& group = groups_.of(parallel::groups::tensor);
-  if (operand.values) {
-    const ops::Quantized own{.values = plan_.sizes.own_rows(operand.values), .transposed = {}, .scale = operand.scale};
-    return [this, &group, s, own_rows = plan_.sizes.own_rows(tensor), own, bring = gather(i, operand.values, {}, s)] {
-      group.all_reduce(s, own.scale, comm::Reduction::max);
-      ops::quantize(s, context_, own_rows, own);
-      bring();
-    };
-  }
-  const View& whole = tensor;
-  const View own = plan_.sizes.own_rows(whole);
-  if (i.exchange.gathers_into_free()) return [&group, s, own, whole] { group.all_gather_into_free(s, own, whole); };
-  return [&group, s, own, whole] { group.all_gather(s, own, whole); };
-}
-
-Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
+Issue InstructionBinder::norm(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const {
+  const bool is_norm = i.kind == parallel::InstructionKind::norm, adds = !is_norm || i.adds_residual;
   model::Transformer::Residual residual;
   model::Transformer::Norm norm;
-  if (i.exchange.sum) {
+  if (adds) {
     const int before = i.segment - 1;
     residual = {.segment = before,
                 .weights = weights(before),
@@ -222,42 +200,24 @@ Issue InstructionBinder::exchange_forward(const Program& program, const Instruct
                 .residual = has_norm(program.kind(before)) ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
                 .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})};
   }
-  if (i.exchange.norm) {
+  if (is_norm) {
     norm = {.segment = i.segment,
             .weights = weights(i.segment),
             .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
             .norm = buffers_.own_norm(i)};
   }
-  std::function<void()> compute = nothing;
-  if (i.exchange.sum && i.exchange.norm && plan_.sizes.split.sequence_parallel) {
-    compute = [this, &group = groups_.of(parallel::groups::tensor), s, product = buffers_.product(i.lane), residual, norm] {
-      transformer_.add_and_norm(s, context_, group.reduce_scatter_addends(s, product, residual.sum), residual, norm);
-      group.release_addends(s);
-    };
-  } else if (i.exchange.sum && i.exchange.norm) {
-    compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual, norm] {
-      reduce();
-      transformer_.add_and_norm(s, context_, {residual.sum}, residual, norm);
-    };
-  } else if (i.exchange.sum) {
-    compute = [this, s, reduce = sum(buffers_.product(i.lane), s), residual] {
-      reduce();
-      transformer_.add_residual(s, residual);
-    };
-  } else if (i.exchange.norm) {
-    compute = [this, s, norm] { transformer_.norm_forward(s, context_, norm); };
-  }
-  const model::NormActivations all = buffers_.norm(i);
-  const ops::Quantized operand{.values = all.values, .transposed = {}, .scale = all.scale};
-  const std::function<void()> bring = i.exchange.gather ? gather(i, all.out, operand, s) : nothing;
-  return always([compute, bring] {
-    compute();
-    bring();
+  if (!is_norm) return always([this, s, residual] { transformer_.add_residual(s, residual); });
+  if (!adds) return always([this, s, norm] { transformer_.norm_forward(s, context_, norm); });
+  if (!addends)
+    return always([this, s, residual, norm] { transformer_.add_and_norm(s, context_, {residual.sum}, residual, norm); });
+  return always([this, &group = groups_.of(parallel::exchange_group), s, residual, norm, addends] {
+    transformer_.add_and_norm(s, context_, *addends, residual, norm);
+    group.release_addends(s);
   });
 }
 
-Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
-  if (!i.exchange.norm) return always(gather(i, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), {}, s));
+Issue InstructionBinder::norm_backward(const Program& program, const Instruction& i, StreamRef s,
+                                       const Addends& addends) const {
   const View product = buffers_.norm_gradient(i.lane);
   const model::SegmentGradients before = buffers_.output_gradient(input_gradient_buffer(program, i));
   const model::Transformer::NormBackward args{
@@ -266,43 +226,94 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
                   .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
                   .norm = buffers_.own_norm(i)},
       .weight_gradients = weight_gradients(i.segment),
-      .out_gradient = {i.exchange.sum ? plan_.sizes.own_rows(product) : product},
+      .out_gradient = {plan_.sizes.own_rows(product)},
       .residual_gradient =
           has_output(program.kind(i.segment)) ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
       .input_gradient = plan_.sizes.own_rows(before.output),
       .input_scale = before.output_scale,
       .workspace = buffers_.exchange_workspace,
       .accumulate = i.accumulate};
-  const ops::Quantized operand{.values = before.output_values, .transposed = {}, .scale = before.output_scale};
-  const std::function<void()> bring = i.exchange.gather ? gather(i, before.output, operand, s) : nothing;
-  if (i.exchange.sum && plan_.sizes.split.sequence_parallel) {
-    return always([this, &group = groups_.of(parallel::groups::tensor), s, product, args, bring] {
-      model::Transformer::NormBackward in_parts = args;
-      in_parts.out_gradient = group.reduce_scatter_addends(s, product, args.out_gradient.front());
-      transformer_.norm_backward(s, context_, in_parts);
-      group.release_addends(s);
-      bring();
-    });
+  if (!addends) return always([this, s, args] { transformer_.norm_backward(s, context_, args); });
+  return always([this, &group = groups_.of(parallel::exchange_group), s, args, addends] {
+    model::Transformer::NormBackward by_addends = args;
+    by_addends.out_gradient = *addends;
+    transformer_.norm_backward(s, context_, by_addends);
+    group.release_addends(s);
+  });
+}
+
+Issue InstructionBinder::round(View tensor, View values, View scale, StreamRef s) const {
+  const ops::Quantized own{.values = plan_.sizes.own_rows(values), .transposed = {}, .scale = scale};
+  return always([this, s, own_rows = plan_.sizes.own_rows(tensor), own] { ops::quantize(s, context_, own_rows, own); });
+}
+
+View InstructionBinder::pass_tensor(const Program& program, const Instruction& i) const {
+  using enum model::PassTensor;
+  const auto input = [&] { return buffers_.output_gradient(i.collective.destination); };
+  switch (*i.collective.tensor) {
+    case product: return buffers_.product(i.lane);
+    case model::PassTensor::norm: return buffers_.norm(i).out;
+    case norm_scale: return buffers_.norm(i).scale;
+    case norm_values: return buffers_.norm(i).values;
+    case statistics: return buffers_.statistics(i.lane);
+    case activation_scale: return buffers_.forward_activations(i).scale;
+    case norm_gradient: return buffers_.norm_gradient(i.lane);
+    case input_gradient: return input().output;
+    case input_scale: return input().output_scale;
+    case input_values: return input().output_values;
+    case gradient_scale: return buffers_.gradients_of(program, i).scale;
   }
-  const std::function<void()> reduce = i.exchange.sum ? sum(product, s) : nothing;
-  return always([this, s, reduce, args, bring] {
-    reduce();
-    transformer_.norm_backward(s, context_, args);
-    bring();
+  throw InternalError("InstructionBinder: unknown tensor of a pass");
+}
+
+Issue InstructionBinder::collective(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const {
+  const parallel::Collective& c = i.collective;
+  comm::Communicator& group = groups_.of(*parallel::collective_group(i));
+  View whole, own;
+  switch (c.destination.kind) {
+    case parallel::BufferKind::gradient_sums: return reduce_gradients(i, s);
+    case parallel::BufferKind::scalars: whole = buffers_.scalars; break;
+    case parallel::BufferKind::arrival: whole = buffers_.arrival; break;
+    case parallel::BufferKind::weight_scales: whole = buffers_.weight_scales(i.bucket); break;
+    case parallel::BufferKind::weights: whole = buffers_.bucket_weights(i.bucket), own = buffers_.own_weights(i.bucket); break;
+    default:
+      whole = pass_tensor(program, i);
+      own = c.tensor == model::PassTensor::statistics ? transformer_.own_statistics(whole) : plan_.sizes.own_rows(whole);
+  }
+  const std::function<void()> work = [&]() -> std::function<void()> {
+    switch (c.operation) {
+      case Operation::sum: return [&group, s, whole] { group.all_reduce(s, whole); };
+      case Operation::max:
+      case Operation::barrier: return [&group, s, whole] { group.all_reduce(s, whole, comm::Reduction::max); };
+      case Operation::reduce_scatter:
+        if (addends) return [&group, s, whole, own, addends] { *addends = group.reduce_scatter_addends(s, whole, own); };
+        return [&group, s, whole, own] { group.reduce_scatter(s, whole, own); };
+      case Operation::all_gather:
+        if (c.into_free) return [&group, s, own, whole] { group.all_gather_into_free(s, own, whole); };
+        return [&group, s, own, whole] { group.all_gather(s, own, whole); };
+    }
+    throw InternalError("InstructionBinder: unknown operation of a collective");
+  }();
+  // Kernels push where little is computed meanwhile.
+  const auto found = groups_.by_links.find(parallel::exchange_group);
+  if (found == groups_.by_links.end() || found->second.get() != &group) return always(work);
+  return always([links = found->second.get(), longest = plan_.exchanges.longest_beside(i.beside), work] {
+    links->set_longest_by_kernel(longest);
+    work();
   });
 }
 
 Issue InstructionBinder::reduce_gradients(const Instruction& i, StreamRef s) const {
+  comm::Communicator& group = groups_.of(*parallel::collective_group(i));
   const View kept = buffers_.kept_gradient(i.bucket);
-  if (i.group != parallel::groups::replicas)  // what the data group has reduced already, in the part that this rank keeps
-    return always([&group = groups_.of(i.group), s, kept] { group.all_reduce(s, kept); });
-  comm::Communicator& data = groups_.of(i.group);
+  if (i.collective.source == i.collective.destination)  // what was reduced already, in the part that this rank keeps
+    return always([&group, s, kept] { group.all_reduce(s, kept); });
   const View whole = buffers_.bucket_gradients(i.bucket);
-  if (plan_.zero == 0) return always([&data, s, whole] { data.all_reduce(s, whole); });
+  if (i.collective.operation == Operation::sum) return always([&group, s, whole] { group.all_reduce(s, whole); });
   const View shard = buffers_.gradient_shard(i.bucket);
-  if (plan_.zero < 2) return always([&data, s, whole, shard] { data.reduce_scatter(s, whole, shard); });
-  return always([&data, s, whole, shard, kept, accumulate = i.accumulate] {
-    data.reduce_scatter(s, whole, shard);
+  if (plan_.zero < 2) return always([&group, s, whole, shard] { group.reduce_scatter(s, whole, shard); });
+  return always([&group, s, whole, shard, kept, accumulate = i.accumulate] {
+    group.reduce_scatter(s, whole, shard);
     if (accumulate) {
       ops::add(s, shard, kept);
     } else {
@@ -317,10 +328,6 @@ Issue InstructionBinder::gradient_norm(StreamRef s) const {
     ops::sum_of_squares(s, context_, buffers_.norm_ranges, squares);
     if (!counts_loss) s.zero(losses.data, losses.bytes());  // what is there are the last step's sums
   });
-}
-
-Issue InstructionBinder::share_scales(const Instruction& i, View scales, StreamRef s) const {
-  return always([&group = groups_.of(i.group), s, scales] { group.all_reduce(s, scales, comm::Reduction::max); });
 }
 
 Issue InstructionBinder::scale_weights(const Instruction& i, StreamRef s) const {

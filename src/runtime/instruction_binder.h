@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "core/stream.h"
 #include "model/transformer.h"
@@ -25,8 +27,10 @@ class InstructionBinder {
                     const model::Transformer& transformer, ops::OpContext& context)
       : plan_(plan), buffers_(buffers), groups_(groups), transformer_(transformer), context_(context) {}
 
-  // InternalError where a message has no place with its link.
-  Issue bind(const parallel::Program& program, const parallel::Instruction& instruction, StreamRef stream) const;
+  // Every instruction of a program, on its stream. A sum of rows and the norm behind it are bound together where the norm can
+  // add up what the ranks have sent, so the two are issued one after the other. InternalError where a message has no place with
+  // its link.
+  std::vector<Issue> bind(const parallel::Program& program, const std::vector<StreamRef>& streams) const;
 
  private:
   using Program = parallel::Program;
@@ -44,28 +48,30 @@ class InstructionBinder {
   model::Batch batch(const Instruction& i) const {
     return i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
   }
-  // All but who pushes in the tensor group: kernels where little is computed meanwhile.
-  Issue issue_of(const Program& program, const Instruction& i, StreamRef s) const;
+  // Addends of a sum over ranks, between the collective that brings them and the norm that adds them up.
+  using Addends = std::shared_ptr<std::vector<View>>;
+  // Nothing unless instruction `n` reduces rows that the next one, a norm, reads and nothing else does.
+  Addends addends_of(const Program& program, int n) const;
+  // `addends`: of the sum that it is, or that is in front of it, if that is bound so.
+  Issue issue_of(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const;
   int place_of(const Program& program, const Instruction& i) const;
   Issue message(const Program& program, const Instruction& i, StreamRef s) const;
   Issue load_batch(const Instruction& i, StreamRef s) const;
   Issue forward(const Program& program, const Instruction& i, StreamRef s) const;
   Issue loss(const Program& program, const Instruction& i, StreamRef s) const;
   Issue backward(const Program& program, const Instruction& i, StreamRef s) const;
-  // Over the tensor group: this rank's rows of `product` become those of the sum.
-  std::function<void()> sum(View product, StreamRef s) const;
-  // Over the tensor group: the other ranks' rows of `tensor`; or, where `operand` has values, these rounded to them with one
-  // scale.
-  std::function<void()> gather(const Instruction& i, View tensor, const ops::Quantized& operand, StreamRef s) const;
-  Issue exchange_forward(const Program& program, const Instruction& i, StreamRef s) const;
-  Issue exchange_backward(const Program& program, const Instruction& i, StreamRef s) const;
+  Issue norm(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const;
+  Issue norm_backward(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const;
+  // This rank's rows of a tensor to those of its FP8 operand, with the scale that is there.
+  Issue round(View tensor, View values, View scale, StreamRef s) const;
+  // The tensor that a collective of a pass is over, whole.
+  View pass_tensor(const Program& program, const Instruction& i) const;
+  Issue collective(const Program& program, const Instruction& i, StreamRef s, const Addends& addends) const;
   Issue reduce_gradients(const Instruction& i, StreamRef s) const;
   Issue gradient_norm(StreamRef s) const;
   Issue update(StreamRef s) const;
   Issue scale_weights(const Instruction& i, StreamRef s) const;
   Issue quantize_weights(const Instruction& i, StreamRef s) const;
-  // The largest of the group's, element by element: of scales, those of the tensors whose parts the ranks have.
-  Issue share_scales(const Instruction& i, View scales, StreamRef s) const;
 
   const parallel::RankPlan& plan_;
   const RankBuffers& buffers_;

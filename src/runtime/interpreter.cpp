@@ -19,13 +19,11 @@ namespace {
 // yet.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
-// What comes once in a step, behind its micro-batches.
-bool follows_micro_batches(parallel::InstructionKind kind) {
-  return kind == parallel::InstructionKind::meet || kind == parallel::InstructionKind::reduce_gradients ||
-         kind == parallel::InstructionKind::gradient_norm || kind == parallel::InstructionKind::reduce_scalars ||
-         kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights ||
-         kind == parallel::InstructionKind::scale_weights || kind == parallel::InstructionKind::exchange_weight_scales ||
-         kind == parallel::InstructionKind::quantize_weights;
+// Once in a step, behind its micro-batches: all but what passes and messages do.
+bool follows_micro_batches(const parallel::Instruction& i) {
+  if (parallel::is_collective(i)) return i.segment < 0;
+  return i.kind == parallel::InstructionKind::gradient_norm || i.kind == parallel::InstructionKind::update ||
+         i.kind == parallel::InstructionKind::scale_weights || i.kind == parallel::InstructionKind::quantize_weights;
 }
 
 bool loads_batch(const parallel::Instruction& i) { return i.kind == parallel::InstructionKind::load_batch; }
@@ -59,8 +57,8 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
       board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
-  for (const parallel::Group& kind : parallel::groups::all) {
-    const std::vector<int> members = plan_.members(kind);
+  for (const parallel::GroupStream& kind : parallel::group_streams_of(plan_)) {
+    const std::vector<int> members = plan_.members(kind.group);
     const auto place = std::find(members.begin(), members.end(), plan_.rank) - members.begin();
     require(groups_.of(kind).size() == std::ssize(members) && groups_.of(kind).rank() == place,
             "Interpreter: the communicators are not the plan's");
@@ -110,11 +108,12 @@ Interpreter::Pending& Interpreter::next_slot() { return slots_[static_cast<std::
 Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
   BoundProgram bound{.program = &program, .streams = {}, .instructions = {}};
   for (const parallel::StreamSpec& spec : program.streams) bound.streams.push_back(stream(spec));
-  for (const parallel::Instruction& instruction : program.instructions) {
-    const StreamRef s = bound.streams[static_cast<std::size_t>(instruction.stream)];
-    bound.instructions.push_back({.stream = s,
+  std::vector<Issue> issues = binder_->bind(program, bound.streams);
+  for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+    const parallel::Instruction& instruction = program.instructions[n];
+    bound.instructions.push_back({.stream = bound.streams[static_cast<std::size_t>(instruction.stream)],
                                   .waits = {},
-                                  .issue = binder_->bind(program, instruction, s),
+                                  .issue = std::move(issues[n]),
                                   .done = Event(memory_.device()),
                                   .captured = Event(memory_.device()),
                                   .name = to_string(instruction)});
@@ -216,7 +215,7 @@ void Interpreter::synchronize_warm_up() {
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0, .update = update};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
-  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
+  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
@@ -251,15 +250,17 @@ void Interpreter::publish_weights() {
       const View own = buffers_.own_weights(static_cast<int>(b));
       ops::convert(s, buffers_.master.rows(plan_.flat.state_first(bucket), own.elements()), own);
       if (plan_.zero > 0)
-        groups_.of(parallel::groups::replicas).all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
+        groups_.of(parallel::reduction_group).all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
     }
   }
   for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
     const std::vector<ops::QuantizedTensor>& weights = buffers_.quantized_weights(static_cast<int>(b));
     if (weights.empty()) continue;
     ops::find_scales(s, *context_, weights);
-    if (plan_.train.several)
-      groups_.of(parallel::groups::tensor).all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
+    if (plan_.sizes.split.size > 1) {
+      groups_.of({parallel::groups::tensor, parallel::stream_role(Purpose::weights)})
+          .all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
+    }
     ops::quantize_all(s, *context_, weights);
   }
   synchronize();
@@ -327,7 +328,7 @@ std::optional<EvaluationLoss> Interpreter::synchronize_evaluation(BatchSource& b
   // Ranks that count no losses still have the sums of the evaluation before.
   const View& sums = buffers_.evaluation_sums;
   if (!plan_.counts_loss()) compute.zero(sums.data, sums.bytes());
-  groups_.of(parallel::groups::world).all_reduce(compute, sums);
+  groups_.of({parallel::groups::world, parallel::StreamRole::reduce}).all_reduce(compute, sums);
   synchronize();
   const std::vector<double> values = synchronize_read(sums);  // Σ loss / tokens_per_step(), and targets that do not count
   const std::int64_t targets = micro_batches * plan_.sizes.micro_batch.rows() * plan_.layout.size(Axis::data);
@@ -405,7 +406,7 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
     s.synchronize();
     observe(i, written_by(plan_, buffers_, i));
   };
-  execute(train_, {batches}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); });
+  execute(train_, {batches}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i); });
   synchronize();
 }
 

@@ -17,15 +17,13 @@ class GroupsBuilder {
       : plan_(plan), options_(options), store_(store) {}
 
   void communicators(RankGroups& groups) {
-    for (const parallel::Group& kind : parallel::groups::all) {
-      const std::vector<int> members = plan_.members(kind);
+    for (const parallel::GroupStream& kind : parallel::group_streams_of(plan_)) {
+      const std::vector<int> members = plan_.members(kind.group);
       std::shared_ptr<comm::Communicator>& communicator = groups.communicators[kind];
       if (plan_.goes_by_links(kind)) {
         communicator = groups.by_links[kind] = by_links(kind, members);
-      } else if (!parallel::shares_communicator(kind)) {
-        communicator = make(kind, members);
       } else {
-        std::shared_ptr<comm::Communicator>& same = by_members_[members];
+        std::shared_ptr<comm::Communicator>& same = by_members_[{kind.role, members}];
         if (!same) same = make(kind, members);
         communicator = same;
       }
@@ -74,12 +72,14 @@ class GroupsBuilder {
     return buffers;
   }
 
-  std::shared_ptr<comm::p2p::LinkCommunicator> by_links(const parallel::Group& kind, const std::vector<int>& members) const {
-    const bool exchanges = kind == parallel::groups::tensor;
+  std::shared_ptr<comm::p2p::LinkCommunicator> by_links(const parallel::GroupStream& kind,
+                                                        const std::vector<int>& members) const {
+    const bool exchanges = kind == parallel::exchange_group, tensor = kind.group == parallel::groups::tensor;
+    const char* const name = exchanges ? "exchange." : tensor ? "tensor-reduction." : "reduction.";
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     comm::p2p::LinkCommunicatorSpec spec{
-        .setting = exchanges ? "comm.exchanges" : "comm.reductions",
-        .group = {.name = (exchanges ? "exchange." : "reduction.") + std::to_string(members.front()),
+        .setting = tensor ? "comm.exchanges" : "comm.reductions",
+        .group = {.name = name + std::to_string(members.front()),
                   .rank = static_cast<int>(place - members.begin()),
                   .size = static_cast<int>(members.size()),
                   .device = options_.device,
@@ -107,7 +107,7 @@ class GroupsBuilder {
     return {parallel::message_item(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
   }
 
-  std::shared_ptr<comm::Communicator> make(const parallel::Group& kind, const std::vector<int>& members) {
+  std::shared_ptr<comm::Communicator> make(const parallel::GroupStream& kind, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");
     return options_.make_communicator({.name = to_string(kind) + "." + std::to_string(members.front()),
@@ -123,19 +123,19 @@ class GroupsBuilder {
   const parallel::RankPlan& plan_;
   const GroupOptions& options_;
   comm::Rendezvous& store_;
-  std::map<std::vector<int>, std::shared_ptr<comm::Communicator>> by_members_;
+  std::map<std::pair<parallel::StreamRole, std::vector<int>>, std::shared_ptr<comm::Communicator>> by_members_;
 };
 
 }  // namespace
 
-comm::Communicator& RankGroups::of(const parallel::Group& group) const {
+comm::Communicator& RankGroups::of(const parallel::GroupStream& group) const {
   const auto found = communicators.find(group);
   require(found != communicators.end(), "RankGroups: a group that this rank has no communicator of");
   return *found->second;
 }
 
 std::byte* RankGroups::symmetric_memory() const {
-  const auto found = by_links.find(parallel::groups::tensor);
+  const auto found = by_links.find(parallel::exchange_group);
   return found == by_links.end() ? nullptr : found->second->symmetric_memory();
 }
 

@@ -16,15 +16,15 @@
 namespace plait::runtime {
 
 struct RankGroups {
-  std::map<parallel::Group, std::shared_ptr<comm::Communicator>> communicators;
-  std::map<parallel::Group, std::shared_ptr<comm::p2p::LinkCommunicator>> by_links;  // of `communicators`
+  std::map<parallel::GroupStream, std::shared_ptr<comm::Communicator>> communicators;
+  std::map<parallel::GroupStream, std::shared_ptr<comm::p2p::LinkCommunicator>> by_links;  // of `communicators`
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end
   std::vector<comm::p2p::LinkReport> reports;          // of the outgoing ones
   std::map<parallel::BufferId, std::byte*> places;     // what messages arrive in without a copy, in the links' memory
 
-  comm::Communicator& of(const parallel::Group& group) const;
+  comm::Communicator& of(const parallel::GroupStream& group) const;
   std::byte* symmetric_memory() const;  // the tensor group's; null where it has none
   // Makes whatever waits in any of them go on, to no use. May be called after they are gone.
   std::function<void()> abort_action() const;

@@ -28,7 +28,7 @@ StepRecorder::StepRecorder(const parallel::Program& program, const parallel::Lay
       if (!timed) timed = Timed{Event(device, EventTiming::on), true};
     };
     const auto time_begin = [&](int n) {
-      for (const int awaited : program.at(n).waits) always(times[static_cast<std::size_t>(awaited)].done);
+      for (const int awaited : maker_.awaited(n)) always(times[static_cast<std::size_t>(awaited)].done);
       always(times[static_cast<std::size_t>(maker_.before(n))].done);
     };
     for (const int n : maker_.waits()) time_begin(n);
@@ -156,7 +156,8 @@ StepRecorder::Timeline StepRecorder::read_timeline(const Slot& slot, const Timel
 
 parallel::CommunicationTimes StepRecorder::run_of(const Slot& slot, const Timeline& timeline, int instruction) const {
   const auto n = static_cast<std::size_t>(instruction);
-  parallel::CommunicationTimes run{timeline.begin[n], timeline.end[n], std::nullopt};
+  parallel::CommunicationTimes run{timeline.begin[static_cast<std::size_t>(maker_.first_of(instruction))], timeline.end[n],
+                                   std::nullopt};
   const std::optional<Timed>& ready = slot.times[n].ready;
   if (ready && (run.end < not_yet || ready->event.is_complete())) run.ready = milliseconds(slot.begin, ready->event);
   return run;

@@ -24,19 +24,30 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
   };
   const auto same = [](const std::string& name) { return name; };
   const parallel::Program& program = plan.train;
-  const bool partial = program.several;  // what a product gives is summed before it means anything
+  const bool partial =
+      i.segment < plan.sizes.shape.segments() && program.segment(i.segment).partial;  // of a sum: no meaning yet
+  // What other ranks' rows are gathered into is whole behind the collective only.
+  const auto norm_views = [&](bool gathered) {
+    const std::vector<model::TensorSpec> specs = model::norm_specs(plan.sizes, i.segment);
+    std::vector<model::NamedView> views = model::named(buffers.norm(i));
+    std::erase_if(views, [&](const model::NamedView& v) { return spec_of(specs, v.name).gathered != gathered; });
+    add(specs, views, same);
+  };
   switch (i.kind) {
-    case parallel::InstructionKind::exchange_forward:
-    case parallel::InstructionKind::exchange_recompute:
-      if (i.exchange.sum) {
+    case parallel::InstructionKind::add_residual:
+    case parallel::InstructionKind::norm:
+      if (i.kind == parallel::InstructionKind::add_residual || i.adds_residual) {
         const parallel::BufferId output{parallel::BufferKind::output, i.segment - 1, i.slot};
         written.push_back({"output", buffers.own_rows(output), i.segment - 1, model::Split::residual});
       }
-      if (i.exchange.norm) add(model::norm_specs(plan.sizes, i.segment), model::named(buffers.norm(i)), same);
+      if (i.kind == parallel::InstructionKind::norm) norm_views(false);
       break;
+    case parallel::InstructionKind::collective:
+      if (i.collective.tensor == model::PassTensor::norm) norm_views(true);
+      return written;
     case parallel::InstructionKind::forward:
     case parallel::InstructionKind::loss: {
-      if (i.part == model::PassPart::last) break;  // a part of a sum
+      if (i.part > 0) break;  // a part of a sum
       model::SegmentActivations activations = buffers.forward_activations(i);
       if (partial) activations.output = {};
       const bool loss = i.kind == parallel::InstructionKind::loss;
@@ -47,7 +58,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
       break;
     }
     case parallel::InstructionKind::backward_input: {
-      if (i.part == model::PassPart::last) break;
+      if (i.part > 0) break;
       model::SegmentGradients gradients = buffers.gradients_of(program, i);
       const bool received = has_output(program.kind(i.segment)) &&
                             output_gradient_buffer(program, i, i.segment).kind == parallel::BufferKind::received_gradient;
@@ -57,16 +68,14 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
       }
       break;
     }
-    case parallel::InstructionKind::exchange_backward:
-      if (i.exchange.norm) {
-        written.push_back({parallel::gradient_name("the segment's input"), buffers.own_rows(input_gradient_buffer(program, i)),
-                           i.segment, model::Split::residual});
-      }
+    case parallel::InstructionKind::norm_backward:
+      written.push_back({parallel::gradient_name("the segment's input"), buffers.own_rows(input_gradient_buffer(program, i)),
+                         i.segment, model::Split::residual});
       break;
     case parallel::InstructionKind::backward_weight: break;
     default: return written;
   }
-  const bool norms = i.kind == parallel::InstructionKind::exchange_backward && i.exchange.norm;
+  const bool norms = i.kind == parallel::InstructionKind::norm_backward;
   if (!norms && i.kind != parallel::InstructionKind::backward_weight) return written;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     if (plan.parameters[p].segment != i.segment || plan.parameters[p].norm != norms) continue;
@@ -84,13 +93,13 @@ std::int64_t execution_order(const parallel::Instruction& i, int segments) {
   const auto backward = [&](int part) { return parts * (2 * segments + 1 - i.segment) + part; };
   const int within = [&] {
     switch (i.kind) {
-      case Kind::exchange_forward: return forward(0);
       case Kind::forward: return forward(1);
       case Kind::loss: return forward(2);
-      case Kind::exchange_recompute: return backward(0);
       case Kind::backward_input: return backward(1);
-      case Kind::exchange_backward: return backward(i.exchange.norm ? 2 : 3);
-      default: return backward(3);
+      case Kind::norm_backward: return backward(2);
+      case Kind::backward_weight: return backward(3);
+      // Between segments, in front of the pass that they lead to.
+      default: return parallel::is_in_backward(i) ? backward(i.segment < segments && i.recomputed ? 0 : 3) : forward(0);
     }
   }();
   return std::int64_t{i.micro_batch} * 2 * parts * (segments + 1) + within;

@@ -54,7 +54,7 @@ class Session {
   // Of the links that this rank sends on.
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
   // Within a group whose collectives go by links.
-  const std::vector<comm::p2p::LinkReport>& links_within(const parallel::Group& group) { return links_within_[group]; }
+  const std::vector<comm::p2p::LinkReport>& links_within(const parallel::GroupStream& group) { return links_within_[group]; }
   // By which ways everything goes: gather_paths() (report/path_table.h). On rank 0 of several; null elsewhere.
   const nlohmann::ordered_json& paths() const { return paths_; }
 
@@ -73,7 +73,7 @@ class Session {
   std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
-  std::map<parallel::Group, std::vector<comm::p2p::LinkReport>> links_within_;
+  std::map<parallel::GroupStream, std::vector<comm::p2p::LinkReport>> links_within_;
   nlohmann::ordered_json paths_;
   std::unique_ptr<runtime::Interpreter> interpreter_;
 };

@@ -257,9 +257,9 @@ class Trainer {
   void tell_plan() {
     const nlohmann::ordered_json links = gather_links("links", session_.links(), meeting_);
     nlohmann::ordered_json exchange_links =
-        gather_links("exchange links", session_.links_within(parallel::groups::tensor), meeting_);
+        gather_links("exchange links", session_.links_within(parallel::exchange_group), meeting_);
     nlohmann::ordered_json reduction_links =
-        gather_links("reduction links", session_.links_within(parallel::groups::replicas), meeting_);
+        gather_links("reduction links", session_.links_within(parallel::reduction_group), meeting_);
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);

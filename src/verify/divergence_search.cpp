@@ -173,9 +173,8 @@ void DivergenceSearch::compare_parameters(const std::vector<ParameterError>& err
 std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& parameter) const {
   if (part == StepPart::parameters) return "every reduced gradient agrees, and so does their norm";
   if (part == StepPart::weights) {
-    return runner_.plan().zero > 0
-               ? "every parameter agrees on the rank that updates it: gather_weights brings it to the others"
-               : "every parameter agrees";
+    return runner_.plan().zero > 0 ? "every parameter agrees on the rank that updates it: an all_gather brings it to the others"
+                                   : "every parameter agrees";
   }
   std::string groups = to_string(parallel::groups::replicas);
   parameter.partial.without(Axis::data).for_each([&](Axis axis) {
@@ -187,7 +186,7 @@ std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& p
 std::string DivergenceSearch::remark_on(const Instruction& i, bool first_tensor) const {
   const parallel::RankPlan& plan = runner_.plan();
   const parallel::Chunk& chunk = plan.train.chunk_of(i);
-  const bool norms = i.kind == InstructionKind::exchange_forward && i.exchange.norm;
+  const bool norms = i.kind == InstructionKind::norm && !i.recomputed;
   std::vector<std::string> remarks;
   if (first_tensor && norms && i.segment == chunk.first_segment && chunk.previous_rank >= 0) {
     remarks.push_back(fmt::format("the segment's input comes from pipeline rank {}", chunk.previous_rank));

@@ -153,10 +153,12 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   using parallel::InstructionKind, parallel::StreamRole;
   parallel::Program program;
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}, {StreamRole::receive, 1}, {StreamRole::send, 1}};
-  program.instructions = {
-      {.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
-      {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
-      {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::groups::replicas}};
+  program.instructions = {{.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
+                          {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
+                          {.kind = InstructionKind::collective,
+                           .stream = 1,
+                           .bucket = 4,
+                           .collective = {.group = parallel::groups::replicas, .purpose = Purpose::gradients}}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.next = 2;
@@ -179,13 +181,14 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
 TEST(WatchdogStandstill, TensorPeersAreWaitedForInExchangesOnly) {
   parallel::Program program;
   program.streams = {{parallel::StreamRole::compute, -1}, {parallel::StreamRole::exchange, -1}};
-  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1},
-                          {.kind = parallel::InstructionKind::exchange_forward,
-                           .stream = 1,
-                           .micro_batch = 1,
-                           .segment = 2,
-                           .group = parallel::groups::tensor,
-                           .exchange = {.sum = true}}};
+  program.instructions = {
+      {.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1},
+      {.kind = parallel::InstructionKind::collective,
+       .stream = 1,
+       .micro_batch = 1,
+       .segment = 2,
+       .collective = {
+           .group = parallel::groups::tensor, .purpose = Purpose::activations, .tensor = model::PassTensor::product}}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.standings = {{program.streams[0], 0, 0}, {program.streams[1], 1, 0}};

@@ -6,6 +6,8 @@
 
 #include "core/schedule_files.h"
 #include "parallel/braids.h"
+#include "parallel/collectives.h"
+#include "parallel/exchanges.h"
 #include "parallel/file_schedules.h"
 #include "parallel/program_sets.h"
 #include "parallel/schedule_kinds.h"
@@ -117,7 +119,13 @@ TEST(Braids, OfHalvesHoldWhatTheWholeWouldAndAreWrittenDownAsTheWhole) {
 
 // Compute instructions between that whose sum an exchange takes and the first that uses what it brings.
 int computed_behind(const Program& program, const std::vector<Bucket>& buckets, int exchange) {
-  const auto uses = buffer_uses(program, program.at(exchange), buckets);
+  // All that its collectives, and the norm between them, work on.
+  std::vector<BufferUse> uses;
+  for (const Exchange& e : exchanges_of(program)) {
+    for (int n = e.first; e.first <= exchange && exchange <= e.last && n <= e.last; ++n) {
+      for (const BufferUse& use : buffer_uses(program, program.at(n), buckets)) uses.push_back(use);
+    }
+  }
   const auto meets = [&](int n, bool writes) {
     for (const BufferUse& use : buffer_uses(program, program.at(n), buckets)) {
       for (const BufferUse& ours : uses) {
@@ -143,9 +151,9 @@ std::map<std::string, int> exposed_exchanges(const SetSpec& spec) {
   for (const RankProgram& rank : set.programs) {
     for (int n = 0; n < static_cast<int>(rank.program.instructions.size()); ++n) {
       const Instruction& i = rank.program.at(n);
-      if (!is_exchange(i.kind) || !i.exchange.sum) continue;
+      if (!sums_rows(i)) continue;
       if (computed_behind(rank.program, rank.buckets, n) > 0) continue;
-      ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+      ++exposed[(is_in_backward(i) ? "backward " : "forward ") + std::to_string(i.micro_batch)];
     }
   }
   return exposed;
@@ -157,35 +165,35 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
     const auto exposed = exposed_exchanges(spec);
     // Nothing is beside the first forward but itself, and the last of a step has only its update to wait for.
     ASSERT_EQ(exposed.size(), 1U) << exposed.rbegin()->first;
-    EXPECT_EQ(exposed.begin()->first, "exchange_forward 0");
+    EXPECT_EQ(exposed.begin()->first, "forward 0");
   }
 }
 
 // In quarters of blocks: of exchanges in the middle of a pass.
 TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
-  const auto beside = [](bool braided, bool fp8, InstructionKind kind, int micro_batch) {
+  const auto beside = [](bool braided, bool fp8, bool backward, int micro_batch) {
     const RankProgram rank =
         make_set({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .tensor = 2, .braided = braided, .fp8 = fp8})
             .programs.front();
     const int middle = static_cast<int>(rank.program.segments.size()) / 2;
     for (const Instruction& i : rank.program.instructions) {
-      if (i.kind == kind && i.micro_batch == micro_batch && i.segment == middle) return i.beside;
+      if (sums_rows(i) && is_in_backward(i) == backward && i.micro_batch == micro_batch && i.segment == middle) return i.beside;
     }
     return -1;
   };
-  using enum InstructionKind;
+  constexpr bool forward = false, backward = true;
   for (const bool fp8 : {false, true}) {
     for (const int micro_batch : {0, 1, 2}) {
-      EXPECT_EQ(beside(false, fp8, exchange_forward, micro_batch), 0);
-      EXPECT_EQ(beside(false, fp8, exchange_backward, micro_batch), 2) << "a weight part";
+      EXPECT_EQ(beside(false, fp8, forward, micro_batch), 0);
+      EXPECT_EQ(beside(false, fp8, backward, micro_batch), 2) << "a weight part";
     }
-    EXPECT_EQ(beside(true, fp8, exchange_forward, 0), 0) << "by itself";
-    EXPECT_EQ(beside(true, fp8, exchange_backward, 2), 2) << "by itself";
+    EXPECT_EQ(beside(true, fp8, forward, 0), 0) << "by itself";
+    EXPECT_EQ(beside(true, fp8, backward, 2), 2) << "by itself";
   }
-  EXPECT_EQ(beside(true, false, exchange_forward, 1), 4) << "both parts of a backward";
-  EXPECT_EQ(beside(true, false, exchange_backward, 1), 4) << "a weight part and a forward";
-  EXPECT_EQ(beside(true, true, exchange_forward, 1), 3) << "parts, of which three are computed in that time";
-  EXPECT_EQ(beside(true, true, exchange_backward, 1), 3);
+  EXPECT_EQ(beside(true, false, forward, 1), 4) << "both parts of a backward";
+  EXPECT_EQ(beside(true, false, backward, 1), 4) << "a weight part and a forward";
+  EXPECT_EQ(beside(true, true, forward, 1), 3) << "parts, of which three are computed in that time";
+  EXPECT_EQ(beside(true, true, backward, 1), 3);
 }
 
 // A backward in two parts a segment and its weight part, a forward in two.
@@ -210,12 +218,12 @@ TEST(Braids, BehindEveryScaleStandsAPartOfTheOtherPass) {
               .programs.front();
       std::map<std::string, int> exposed;
       for (const Instruction& i : rank.program.instructions) {
-        if (is_scale_exchange(i.kind) && communicates_in_pass(i) && i.beside == 0)
-          ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+        const bool forward = agrees_on(i, model::PassTensor::activation_scale);
+        if ((forward || agrees_on(i, model::PassTensor::gradient_scale)) && i.beside == 0)
+          ++exposed[(forward ? "forward " : "backward ") + std::to_string(i.micro_batch)];
       }
-      const std::map<std::string, int> by_themselves{
-          {"exchange_forward_scale 0", 2 * blocks},
-          {"exchange_backward_scale " + std::to_string(micro_batches - 1), 2 * blocks}};
+      const std::map<std::string, int> by_themselves{{"forward 0", 2 * blocks},
+                                                     {"backward " + std::to_string(micro_batches - 1), 2 * blocks}};
       EXPECT_EQ(exposed, by_themselves) << micro_batches << " micro-batches of " << blocks << " blocks";
     }
   }
@@ -228,7 +236,7 @@ TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
     const SetSpec spec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, micro_batches}, .tensor = 2};
     SetSpec ahead = spec;
     ahead.ahead = true;
-    EXPECT_EQ(exposed_exchanges(spec).begin()->first, "exchange_forward 0");
+    EXPECT_EQ(exposed_exchanges(spec).begin()->first, "forward 0");
     EXPECT_TRUE(exposed_exchanges(ahead).empty()) << ahead.name();
     EXPECT_EQ(slots(ahead), std::min(micro_batches, slots(spec) + 1)) << ahead.name();
   }
@@ -276,7 +284,7 @@ TEST(Braids, OfHalvesLeaveNoExchangeOfAPipelineByItself) {
       spec.halves = spec.braided = false;
       const auto of_whole = exposed_exchanges(spec);
       for (int micro_batch = 0; micro_batch < 4; ++micro_batch)
-        EXPECT_TRUE(of_whole.contains("exchange_forward " + std::to_string(micro_batch))) << spec.name();
+        EXPECT_TRUE(of_whole.contains("forward " + std::to_string(micro_batch))) << spec.name();
     }
   }
   EXPECT_EQ(exposed_exchanges({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}, .tensor = 2, .halves = true}).size(), 0U);

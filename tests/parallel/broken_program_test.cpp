@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 
 #include "core/error.h"
+#include "parallel/collectives.h"
 #include "parallel/program_sets.h"
 #include "parallel/program_waits.h"
 #include "parallel/validator.h"
@@ -30,18 +32,31 @@ class Editor {
   Instruction& at(int rank, int index) { return program(rank).instructions[static_cast<std::size_t>(index)]; }
 
   // The first instruction of this kind, micro-batch and segment (or chunk, of messages, or bucket); -1 is any.
-  int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1, Group group = groups::replicas) {
+  int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1) {
     const auto& list = program(rank).instructions;
     const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
       const int what = i.bucket >= 0 ? i.bucket : i.segment >= 0 ? i.segment : i.chunk;
-      return i.kind == kind && (micro_batch < 0 || i.micro_batch == micro_batch) && (which < 0 || what == which) &&
-             i.group == group;
+      return i.kind == kind && (micro_batch < 0 || i.micro_batch == micro_batch) && (which < 0 || what == which);
     });
     if (it == list.end()) throw std::logic_error("nothing there to break: " + to_string(kind));
     return static_cast<int>(it - list.begin());
   }
   Instruction& get(int rank, InstructionKind kind, int micro_batch = -1, int which = -1) {
     return at(rank, find(rank, kind, micro_batch, which));
+  }
+  // The same of a collective.
+  using Which = std::function<bool(const Instruction&)>;
+  int find(int rank, const Which& is, int micro_batch = -1, int which = -1) {
+    const auto& list = program(rank).instructions;
+    const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+      const int what = i.bucket >= 0 ? i.bucket : i.segment;
+      return is(i) && (micro_batch < 0 || i.micro_batch == micro_batch) && (which < 0 || what == which);
+    });
+    if (it == list.end()) throw std::logic_error("no such collective to break");
+    return static_cast<int>(it - list.begin());
+  }
+  Instruction& get(int rank, const Which& is, int micro_batch = -1, int which = -1) {
+    return at(rank, find(rank, is, micro_batch, which));
   }
 
   // Takes an instruction out and, unless `to` is -1, puts it where another one is now, past which it goes. Waits go along.
@@ -75,6 +90,19 @@ class Editor {
     EXPECT_EQ(problems.front().rank, rank) << problems.front().words;
   }
 };
+
+using Which = Editor::Which;
+Which over(Group group) {
+  return [=](const Instruction& i) { return reduces_gradients(i, group); };
+}
+Which agrees(model::PassTensor scale) {
+  return [=](const Instruction& i) { return agrees_on(i, scale); };
+}
+Which brings(model::PassTensor tensor) {
+  return [=](const Instruction& i) { return agrees_on(i, tensor) && i.collective.operation == Operation::all_gather; };
+}
+const Which reduction = over(groups::replicas), scalars = sums_scalars, gather = gathers_weights, scales = shares_weight_scales,
+            meets = is_barrier;
 
 const SetSpec one_f_one_b{.schedule = {ScheduleKind::one_f_one_b, 2, 1, 4}};
 const SetSpec two_replicas{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .bucket_bytes = 1 << 12};
@@ -129,25 +157,24 @@ TEST(BrokenProgram, MoreInFlightThanDeclaredSlots) {
 }
 
 TEST(BrokenProgram, MissingInstructions) {
-  const auto without = [](const SetSpec& spec, int rank, InstructionKind kind, int micro_batch, int which, Group group,
-                          const char* name) {
+  const auto without = [](const SetSpec& spec, int rank, const auto& kind, int micro_batch, int which, const char* name) {
     Editor e(spec);
-    e.remove(rank, e.find(rank, kind, micro_batch, which, group));
+    e.remove(rank, e.find(rank, kind, micro_batch, which));
     e.expect(rank, AllOf(HasSubstr(name), HasSubstr("is missing")));
   };
-  without(one_f_one_b, 0, backward_weight, 2, 0, groups::replicas, "backward_weight micro-batch 2 segment 0");
-  without(one_f_one_b, 1, send_gradient, 3, -1, groups::replicas, "send_gradient micro-batch 3 chunk 0");
-  without(one_f_one_b, 1, load_batch, 3, -1, groups::replicas, "load_batch micro-batch 3");
+  without(one_f_one_b, 0, backward_weight, 2, 0, "backward_weight micro-batch 2 segment 0");
+  without(one_f_one_b, 1, send_gradient, 3, -1, "send_gradient micro-batch 3 chunk 0");
+  without(one_f_one_b, 1, load_batch, 3, -1, "load_batch micro-batch 3");
   without({.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .documents = Documents::separate}, 1, load_batch, 2, -1,
-          groups::replicas, "load_batch micro-batch 2");
-  without(two_replicas, 1, reduce_gradients, -1, 1, groups::replicas, "reduce_gradients bucket 1 over the data group");
-  without(sharded_gradients, 0, reduce_gradients, 1, 0, groups::replicas, "reduce_gradients micro-batch 1 bucket 0");
-  without(sharded, 0, gather_weights, -1, 1, groups::replicas, "gather_weights bucket 1");
-  without(one_f_one_b, 0, reduce_gradients, -1, -1, groups::tied, "reduce_gradients bucket 1 over the tied group");
-  without(one_f_one_b, 0, meet, -1, -1, groups::tied, "meet over the tied group");
-  without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, groups::tensor,
+          "load_batch micro-batch 2");
+  without(two_replicas, 1, reduction, -1, 1, "sum of gradients bucket 1 over the data group");
+  without(sharded_gradients, 0, reduction, 1, 0, "reduce_scatter of gradients micro-batch 1 bucket 0");
+  without(sharded, 0, gather, -1, 1, "all_gather of weights bucket 1");
+  without(one_f_one_b, 0, over(groups::tied), -1, -1, "sum of gradients bucket 1 over the tied group");
+  without(one_f_one_b, 0, meets, -1, -1, "barrier over the tied group");
+  without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, over(groups::tensor), -1, -1,
           "over the tensor group");
-  without(one_f_one_b, 1, reduce_scalars, -1, -1, groups::world, "reduce_scalars");
+  without(one_f_one_b, 1, scalars, -1, -1, "sum of scalars");
 }
 
 TEST(BrokenProgram, AttentionThatDoesNotKnowItsDocuments) {
@@ -227,15 +254,15 @@ TEST(BrokenProgram, BatchesOutOfOrder) {
 
 TEST(BrokenProgram, BucketReducedBeforeItsLastMicroBatch) {
   Editor e(two_replicas);
-  e.move(0, e.find(0, reduce_gradients, -1, 0), e.find(0, forward, 2, 0));
+  e.move(0, e.find(0, reduction, -1, 0), e.find(0, forward, 2, 0));
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("reduce_gradients bucket 0"), HasSubstr("which 2 of 3 contributions have reached")));
+  e.expect(0, AllOf(HasSubstr("sum of gradients bucket 0"), HasSubstr("which 2 of 3 contributions have reached")));
 }
 
 TEST(BrokenProgram, ReductionOfAnotherMicroBatch) {
   Editor e(sharded_gradients);
-  std::swap(e.get(0, reduce_gradients, 0, 0).micro_batch, e.get(0, reduce_gradients, 1, 0).micro_batch);
-  e.expect(0, AllOf(HasSubstr("reduce_gradients micro-batch 1 bucket 0"), HasSubstr("the last of micro-batch 0")));
+  std::swap(e.get(0, reduction, 0, 0).micro_batch, e.get(0, reduction, 1, 0).micro_batch);
+  e.expect(0, AllOf(HasSubstr("reduce_scatter of gradients micro-batch 1 bucket 0"), HasSubstr("the last of micro-batch 0")));
 }
 
 TEST(BrokenProgram, PlaceOfUnreducedGradientsIsReused) {
@@ -244,7 +271,7 @@ TEST(BrokenProgram, PlaceOfUnreducedGradientsIsReused) {
   const std::vector<Bucket>& buckets = e.of(1).buckets;
   int other = 1;
   while (buckets[static_cast<std::size_t>(other)].place != buckets[0].place) ++other;
-  e.move(1, e.find(1, reduce_gradients, 0, 0), e.find(1, reduce_gradients, 0, other));
+  e.move(1, e.find(1, reduction, 0, 0), e.find(1, reduction, 0, other));
   e.derive(1);
   e.expect(1, HasSubstr("where those of bucket 0 are, which have not been reduced"));
 }
@@ -258,7 +285,7 @@ TEST(BrokenProgram, Accumulation) {
   }
   {
     Editor e(one_f_one_b);
-    e.at(1, e.find(1, exchange_backward, 2, 2, groups::tensor)).accumulate = false;
+    e.get(1, norm_backward, 2, 2).accumulate = false;
     e.expect(1, AllOf(HasSubstr("norm_backward micro-batch 2 segment 2"), HasSubstr("overwrites the gradients"),
                       HasSubstr("micro-batch 1 has been added")));
   }
@@ -270,9 +297,9 @@ TEST(BrokenProgram, Accumulation) {
   }
   {
     Editor e(sharded_gradients);
-    e.get(0, reduce_gradients, 2, 0).accumulate = false;
-    e.expect(0,
-             AllOf(HasSubstr("reduce_gradients micro-batch 2 bucket 0"), HasSubstr("overwrites the sum of 2 micro-batches")));
+    e.get(0, reduction, 2, 0).accumulate = false;
+    e.expect(0, AllOf(HasSubstr("reduce_scatter of gradients micro-batch 2 bucket 0"),
+                      HasSubstr("overwrites the sum of 2 micro-batches")));
   }
   {
     Editor e(two_replicas);
@@ -285,49 +312,49 @@ TEST(BrokenProgram, EndOfTheStepOutOfOrder) {
   {
     Editor e(two_replicas);
     const int last = static_cast<int>(e.of(1).buckets.size()) - 1;
-    e.move(1, e.find(1, reduce_gradients, -1, last), e.find(1, gradient_norm));
+    e.move(1, e.find(1, reduction, -1, last), e.find(1, gradient_norm));
     e.derive(1);
     e.expect(1, AllOf(HasSubstr("gradient_norm"),
                       HasSubstr("runs before bucket " + std::to_string(last) + " is reduced over the data group")));
   }
   {
     Editor e(one_f_one_b);
-    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, gradient_norm));
+    e.move(0, e.find(0, over(groups::tied)), e.find(0, gradient_norm));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("gradient_norm"), HasSubstr("is summed over the tied group")));
   }
   {
     Editor e(one_f_one_b);
-    const int tied = e.at(0, e.find(0, reduce_gradients, -1, -1, groups::tied)).bucket;
-    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, reduce_gradients, -1, tied));
+    const int tied = e.at(0, e.find(0, over(groups::tied))).bucket;
+    e.move(0, e.find(0, over(groups::tied)), e.find(0, reduction, -1, tied));
     e.derive(0);
     e.expect(0,
              AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the bucket has been reduced over the data group")));
   }
   {
     Editor e(one_f_one_b);
-    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, meet, -1, -1, groups::tied));
+    e.move(0, e.find(0, over(groups::tied)), e.find(0, meets));
     e.derive(0);
-    e.expect(0, AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the stages have met")));
+    e.expect(0, AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the barrier of the stages")));
   }
   {
     Editor e(two_replicas);
-    e.move(0, e.find(0, update), e.find(0, reduce_scalars, -1, -1, groups::world));
+    e.move(0, e.find(0, update), e.find(0, scalars));
     e.derive(0);
-    e.expect(0, AllOf(HasSubstr("update"), HasSubstr("runs before the reduce_scalars of its step")));
+    e.expect(0, AllOf(HasSubstr("update"), HasSubstr("runs before the sum of scalars of its step")));
   }
   {
     Editor e(sharded);
-    e.move(0, e.find(0, gather_weights, -1, 0), e.find(0, update));
+    e.move(0, e.find(0, gather, -1, 0), e.find(0, update));
     e.derive(0);
-    e.expect(0, AllOf(HasSubstr("gather_weights bucket 0"), HasSubstr("runs before the update of its step")));
+    e.expect(0, AllOf(HasSubstr("all_gather of weights bucket 0"), HasSubstr("runs before the update of its step")));
   }
 }
 
 // What the missing gather above does to the next step.
 TEST(BrokenProgram, ForwardReadsShardsFromBeforeTheUpdate) {
   Editor e(sharded);
-  e.remove(0, e.find(0, gather_weights, -1, 1));
+  e.remove(0, e.find(0, gather, -1, 1));
   const std::vector<ProgramProblem> problems = validate(e.set);
   EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [&](const ProgramProblem& p) {
     return p.instruction >= 0 && e.at(0, p.instruction).kind == forward && p.words.find("reads the weights of bucket 1") == 0;
@@ -351,9 +378,9 @@ TEST(BrokenProgram, WeightsAreQuantizedBeforeTheyAreThere) {
   {
     Editor e(quantized);
     const int bucket = e.get(0, scale_weights).bucket;
-    e.move(0, e.find(0, scale_weights, -1, bucket), e.find(0, gather_weights, -1, bucket));
+    e.move(0, e.find(0, scale_weights, -1, bucket), e.find(0, gather, -1, bucket));
     e.derive(0);
-    e.expect(0, AllOf(HasSubstr("scale_weights bucket"), HasSubstr("before gather_weights has brought other ranks' shards")));
+    e.expect(0, AllOf(HasSubstr("scale_weights bucket"), HasSubstr("before an all_gather has brought other ranks' shards")));
   }
   {
     Editor e(quantized);
@@ -378,30 +405,31 @@ TEST(BrokenProgram, ForwardReadsWeightsQuantizedBeforeTheUpdate) {
 TEST(BrokenProgram, ScalesThatRanksHaveNotAgreedOn) {
   {
     Editor e(shared_operands);
-    e.move(1, e.find(1, exchange_forward_scale, 1, 2, groups::tensor), e.find(1, forward, 2, 3));
+    e.move(1, e.find(1, agrees(model::PassTensor::activation_scale), 1, 2), e.find(1, forward, 2, 3));
     e.derive(1);
-    e.expect(1, AllOf(HasSubstr("forward micro-batch 1 segment 2, last product"), HasSubstr("not complete yet")));
+    e.expect(1, AllOf(HasSubstr("forward micro-batch 1 segment 2, part 1"), HasSubstr("not complete yet")));
   }
   {
     Editor e(shared_operands);
-    e.move(0, e.find(0, exchange_backward_scale, 1, 1, groups::tensor), e.find(0, backward_weight, 1, 1));
+    e.move(0, e.find(0, agrees(model::PassTensor::gradient_scale), 1, 1), e.find(0, backward_weight, 1, 1));
     e.derive(0);
-    e.expect(0, AllOf(HasSubstr("backward_input micro-batch 1 segment 1, last product"), HasSubstr("not complete yet")));
+    e.expect(0, AllOf(HasSubstr("backward_input micro-batch 1 segment 1, part 1"), HasSubstr("not complete yet")));
   }
   {
     Editor e(shared_operands);
     const int bucket = e.get(0, quantize_weights).bucket;
-    e.move(0, e.find(0, quantize_weights, -1, bucket), e.find(0, exchange_weight_scales, -1, bucket, groups::tensor));
+    e.move(0, e.find(0, quantize_weights, -1, bucket), e.find(0, scales, -1, bucket));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("quantize_weights bucket"), HasSubstr("have not agreed on")));
   }
   Editor e(shared_operands);
-  e.remove(0, e.find(0, exchange_forward_scale, 0, 1, groups::tensor));
-  e.expect(0, AllOf(HasSubstr("exchange_forward_scale micro-batch 0 segment 1"), HasSubstr("is missing")));
+  e.remove(0, e.find(0, agrees(model::PassTensor::activation_scale), 0, 1));
+  e.derive(0);
+  e.expect(0, AllOf(HasSubstr("forward micro-batch 0 segment 1, part 1"), HasSubstr("without the scale of the tensor group")));
 }
 
 TEST(BrokenProgram, DroppedWaits) {
-  const auto without_waits = [](const SetSpec& spec, InstructionKind kind, int micro_batch,
+  const auto without_waits = [](const SetSpec& spec, const auto& kind, int micro_batch,
                                 const testing::Matcher<std::string>& words) {
     Editor e(spec);
     e.get(0, kind, micro_batch).waits.clear();
@@ -410,7 +438,7 @@ TEST(BrokenProgram, DroppedWaits) {
   without_waits(one_f_one_b, send_activation, 1,
                 AllOf(HasSubstr("forward micro-batch 1 segment 0"), HasSubstr("both use 'output of segment 0, slot 1'")));
   without_waits(two_replicas, load_batch, 0, AllOf(HasSubstr("of the step before"), HasSubstr("both use 'batch slot 0'")));
-  without_waits(two_replicas, reduce_gradients, -1, HasSubstr("both use 'gradients in place 0'"));
+  without_waits(two_replicas, reduction, -1, HasSubstr("both use 'gradients in place 0'"));
   without_waits(two_replicas, update, -1, HasSubstr("both use 'the step's scalars'"));
 }
 
@@ -440,11 +468,12 @@ TEST(BrokenProgram, SendsInAnotherOrderThanReceives) {
 
 TEST(BrokenProgram, CollectivesInAnotherOrderOnOneRank) {
   Editor e(sharded);
-  const int first = e.find(1, gather_weights, -1, 1), second = e.find(1, gather_weights, -1, 0);
+  const int first = e.find(1, gather, -1, 1), second = e.find(1, gather, -1, 0);
   std::swap(e.at(1, first).bucket, e.at(1, second).bucket);
+  std::swap(e.at(1, first).collective, e.at(1, second).collective);
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("gather_weights bucket 0"), HasSubstr("meets instruction"),
-                    HasSubstr("gather_weights bucket 1 on rank 0 of the data group")));
+  e.expect(1, AllOf(HasSubstr("all_gather of weights bucket 0"), HasSubstr("meets instruction"),
+                    HasSubstr("all_gather of weights bucket 1 over the data group on rank 0 of the data group")));
 }
 
 TEST(BrokenProgram, BucketsOfOtherSizes) {
@@ -458,7 +487,7 @@ TEST(BrokenProgram, BucketsOfOtherSizes) {
 TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
   Editor e(two_replicas);
   for (const int rank : {0, 1}) {
-    e.get(rank, reduce_gradients, -1, 0).stream = 0;
+    e.get(rank, reduction, -1, 0).stream = 0;
     e.derive(rank);
   }
   e.expect(0, HasSubstr("is on another stream than instruction"));
@@ -467,16 +496,23 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
 TEST(BrokenProgram, TensorRanksExchangeInAnotherOrder) {
   Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2, .recompute = true});
   // What two segments compute need not be in the same order on two ranks; what the ranks tell each other has to be.
-  e.move(1, e.find(1, exchange_recompute, 0, 1, groups::tensor), e.find(1, exchange_backward, 0, 3, groups::tensor));
+  const auto recomputes = [](InstructionKind kind) {
+    return [=](const Instruction& i) {
+      return i.kind == kind && (kind == norm ? i.recomputed : i.collective.destination.kind == BufferKind::norm_again);
+    };
+  };
+  const auto sum = agrees(model::PassTensor::norm_gradient);
+  e.move(1, e.find(1, recomputes(norm), 0, 1), e.find(1, sum, 0, 3));
+  e.move(1, e.find(1, recomputes(collective), 0, 1), e.find(1, sum, 0, 3));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("exchange_recompute micro-batch 0 segment 1"), HasSubstr("meets instruction"),
+  e.expect(1, AllOf(HasSubstr("recomputed all_gather of norm micro-batch 0 segment 1"), HasSubstr("meets instruction"),
                     HasSubstr("rank 0 of the tensor group")));
 }
 
 TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
   {
     Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}, .tensor = 2});
-    e.move(0, e.find(0, exchange_backward, 1, e.chunk(0).end_segment, groups::tensor),
+    e.move(0, e.find(0, brings(model::PassTensor::input_gradient), 1, e.chunk(0).end_segment),
            e.find(0, backward_weight, 1, e.chunk(0).last_segment()));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("micro-batch 1 segment 0"), HasSubstr("in the received gradient of chunk 0"),
@@ -484,7 +520,7 @@ TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
   }
   {
     Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
-    e.move(0, e.find(0, exchange_loss, 0, -1, groups::tensor), e.find(0, loss, 0));
+    e.move(0, e.find(0, brings(model::PassTensor::statistics), 0), e.find(0, loss, 0));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("loss micro-batch 0"), HasSubstr("statistics of logits"), HasSubstr("not complete yet")));
   }
@@ -509,9 +545,9 @@ TEST(BrokenProgram, DeadlockOfUnbufferedMessages) {
 TEST(BrokenProgram, DeadlockOfACollectiveAndAMessage) {
   // Rank 0 takes part in the tied sum when it has the gradient that rank 1 sends after it.
   Editor e({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}});
-  e.move(1, e.find(1, send_gradient, 0), e.find(1, reduce_gradients, -1, -1, groups::tied));
+  e.move(1, e.find(1, send_gradient, 0), e.find(1, over(groups::tied)));
   e.derive(1);
-  e.get(1, send_gradient, 0).waits.push_back(e.find(1, reduce_gradients, -1, -1, groups::tied));
+  e.get(1, send_gradient, 0).waits.push_back(e.find(1, over(groups::tied)));
   e.expect(0, AllOf(HasSubstr("deadlock"), HasSubstr("waits for rank 1 to send it"),
                     HasSubstr("over the tied group, waits for rank 0 to take part in it")));
 }

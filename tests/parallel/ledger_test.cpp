@@ -1,5 +1,6 @@
 // Hand-made timelines: every millisecond of a step is in one account, and in the right one.
 #include "parallel/ledger.h"
+#include "parallel/collectives.h"
 #include "parallel/late_peers.h"
 
 #include <gtest/gtest.h>
@@ -42,11 +43,16 @@ void expect_balanced(const Ledger& ledger) {
 class Buckets : public testing::Test {
  protected:
   Buckets() : program_(with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}})) {
-    program_.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
-                             {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .waits = {0}},
-                             {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
-                             {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 1, .waits = {2}},
-                             {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {3}}};
+    program_.instructions = {
+        {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
+        {.kind = InstructionKind::collective, .stream = 1, .bucket = 0, .collective = gradient_sum(), .waits = {0}},
+        {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
+        {.kind = InstructionKind::collective,
+         .stream = 1,
+         .bucket = 1,
+         .collective = gradient_sum(groups::replicas, 1),
+         .waits = {2}},
+        {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {3}}};
   }
   Program program_;
 };
@@ -185,9 +191,10 @@ TEST_F(Stage, FollowsTheChainOfMessagesOnAStream) {
 
 TEST(Ledger, LooksBackIntoTheStepBefore) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}});
-  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .segment = 0, .waits = {2}},
-                          {.kind = InstructionKind::update, .stream = 0},
-                          {.kind = InstructionKind::gather_weights, .stream = 1, .bucket = 0, .waits = {1}}};
+  program.instructions = {
+      {.kind = InstructionKind::forward, .stream = 0, .segment = 0, .waits = {2}},
+      {.kind = InstructionKind::update, .stream = 0},
+      {.kind = InstructionKind::collective, .stream = 1, .bucket = 0, .collective = weight_gather(), .waits = {1}}};
   const LedgerMaker maker(program, {{Axis::data, 2}}, 0);
   // The gather of the step before ends at 4; the one of this step begins with its end, and nobody knows yet when it ends.
   const Ledger ledger =
@@ -204,11 +211,12 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
 
 TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}});
-  program.instructions = {{.kind = InstructionKind::meet, .stream = 1, .group = groups::tied},
-                          {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .group = groups::tied},
-                          {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}},
-                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = groups::world, .waits = {2}},
-                          {.kind = InstructionKind::update, .stream = 0, .waits = {3}}};
+  program.instructions = {
+      {.kind = InstructionKind::collective, .stream = 1, .collective = barrier(groups::tied)},
+      {.kind = InstructionKind::collective, .stream = 1, .bucket = 0, .collective = gradient_sum(groups::tied)},
+      {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}},
+      {.kind = InstructionKind::collective, .stream = 1, .collective = scalar_sum(), .waits = {2}},
+      {.kind = InstructionKind::update, .stream = 0, .waits = {3}}};
   // The last stage is done at 10; the first one comes to the tied embedding at 30, which takes 2 ms, and to the scalars at 35.
   const StepTimes times{.end = 40, .communication = {{10, 30, {}}, {30, 32, {}}, {33, 36, {}}}, .waits = {{10, 32}, {33, 36}}};
   const LedgerMaker last_stage(program, {{Axis::pipeline, 2}}, 1);
@@ -228,15 +236,21 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
 // compute.
 TEST(Ledger, TimesExchangesAsItDoesMessages) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::exchange, -1}});
-  const Exchange whole{.sum = true, .norm = true, .gather = true};
+  const BufferId product{BufferKind::product, 0, 0}, norm{BufferKind::norm, 2, 0};
+  const Collective sum = row_collective(Operation::reduce_scatter, model::PassTensor::product, product),
+                   gather = row_collective(Operation::all_gather, model::PassTensor::norm, norm);
   program.instructions = {
       {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 1},
-      {.kind = InstructionKind::exchange_forward, .stream = 1, .micro_batch = 0, .segment = 2, .exchange = whole, .waits = {0}},
+      {.kind = InstructionKind::collective, .stream = 1, .micro_batch = 0, .segment = 2, .collective = sum, .waits = {0}},
+      {.kind = InstructionKind::norm, .stream = 1, .micro_batch = 0, .segment = 2},
+      {.kind = InstructionKind::collective, .stream = 1, .micro_batch = 0, .segment = 2, .collective = gather},
       {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .segment = 1},
-      {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 2, .waits = {1}},
-      {.kind = InstructionKind::exchange_forward, .stream = 0, .micro_batch = 0, .segment = 3, .exchange = {.norm = true}}};
+      {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 2, .waits = {3}},
+      {.kind = InstructionKind::norm, .stream = 0, .micro_batch = 0, .segment = 3}};
   const LedgerMaker maker(program, {{Axis::tensor, 2}}, 0);
-  ASSERT_EQ(maker.communication(), std::vector<int>{1});
+  ASSERT_EQ(maker.communication(), std::vector<int>{3});
+  EXPECT_EQ(maker.first_of(3), 1);
+  EXPECT_EQ(maker.awaited(3), std::vector<int>{0});
   const Ledger ledger = maker.make({.end = 20, .communication = {{5, 12, {}}}, .waits = {{10, 12}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.compute_ms, 18);

@@ -64,14 +64,16 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
   const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even, spec.blocks);
   const int segments = stages.back().end;
   const model::ModelShape shape = small_shape(segments, spec.tied);
+  const model::SegmentSizes sizes{.shape = shape,
+                                  .split = {0, spec.tensor, spec.sequence_parallel && spec.tensor > 1},
+                                  .micro_batch = {4, 16, spec.documents},
+                                  .recompute = spec.recompute ? model::Recompute::selective : model::Recompute::none,
+                                  .fp8 = spec.fp8};
   ProgramSet set{.layout = make_layout(schedule.ranks(), spec.data, spec.tensor),
                  .ends = {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)},
-                 .segments = model::segment_kinds(shape),
+                 .segments = model::segments(sizes),
                  .micro_batches = training ? schedule.micro_batches : 1,
                  .zero = spec.zero,
-                 .sequence_parallel = spec.sequence_parallel && spec.tensor > 1,
-                 .recompute = spec.recompute,
-                 .fp8 = spec.fp8,
                  .documents = spec.documents,
                  .tied = spec.tied,
                  .training = training,
@@ -86,24 +88,19 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
       for (int segment = range.first; segment < range.end; ++segment) of_rank.push_back(segment);
     }
     const bool tied_here = spec.tied && of_rank.front() == 0 && of_rank.back() == segments - 1;
-    const model::TensorSplit split{0, spec.tensor, spec.sequence_parallel && spec.tensor > 1};
-    const FlatLayout flat(model::parameters(shape, split, of_rank), {.data = {0, spec.data, spec.zero},
-                                                                     .bucket_bytes = spec.bucket_bytes,
-                                                                     .gradient_type = DType::f32,
-                                                                     .tied_head = tied_here ? segments - 1 : -1,
-                                                                     .chunk_starts = chunk_starts});
+    const FlatLayout flat(model::parameters(shape, sizes.split, of_rank), {.data = {0, spec.data, spec.zero},
+                                                                           .bucket_bytes = spec.bucket_bytes,
+                                                                           .gradient_type = DType::f32,
+                                                                           .tied_head = tied_here ? segments - 1 : -1,
+                                                                           .chunk_starts = chunk_starts});
     const ProgramSpec program{.schedule = schedule,
-                              .segments = set.segments,
+                              .sizes = sizes,
                               .stages = stages,
                               .rank = rank,
                               .buckets = flat.buckets(),
                               .zero = spec.zero,
-                              .several = spec.tensor > 1,
-                              .sequence_parallel = split.sequence_parallel,
-                              .recompute = spec.recompute,
-                              .fp8 = spec.fp8,
+                              .shards = spec.zero > 0 ? spec.data : 1,
                               .overlap = spec.overlap,
-                              .documents = spec.documents,
                               .tied_here = tied_here};
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});
   }

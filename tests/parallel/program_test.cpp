@@ -6,15 +6,16 @@
 #include <map>
 #include <set>
 
+#include "parallel/collectives.h"
+#include "parallel/program_sets.h"
+
 namespace plait::parallel {
 namespace {
 
-using model::SegmentKind;
-
-// Three buckets over segments 0..4, the middle one of two segments.
+// Three buckets over segments 0..5, the middle one of three segments.
 std::vector<Bucket> buckets() {
-  return {{.range = {0, 128}, .segments = {4}, .place = 0},
-          {.range = {128, 256}, .segments = {3, 2}, .place = 1},
+  return {{.range = {0, 128}, .segments = {5}, .place = 0},
+          {.range = {128, 256}, .segments = {4, 3, 2}, .place = 1},
           {.range = {384, 256}, .segments = {1, 0}, .place = 2}};
 }
 
@@ -52,15 +53,19 @@ int find(const Program& p, InstructionKind kind, int micro_batch, int segment, i
   return -1;
 }
 
+int find(const Program& p, bool (*is)(const Instruction&), int bucket) {
+  const auto it = std::ranges::find_if(p.instructions, [&](const Instruction& i) { return is(i) && i.bucket == bucket; });
+  return it == p.instructions.end() ? -1 : static_cast<int>(it - p.instructions.begin());
+}
+
 class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, bool>> {
  protected:
   int micro_batches() const { return std::get<0>(GetParam()); }
   bool sharded() const { return std::get<1>(GetParam()); }
   bool overlap() const { return std::get<2>(GetParam()); }
   Program program = training_program({.schedule = make_schedule({.micro_batches = micro_batches()}),
-                                      .segments = {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp,
-                                                   SegmentKind::attention, SegmentKind::head},
-                                      .stages = {{0, 5}},
+                                      .sizes = {.shape = small_shape(6, false), .micro_batch = {1, 16}},
+                                      .stages = {{0, 6}},
                                       .rank = 0,
                                       .buckets = buckets(),
                                       .zero = sharded() ? 1 : 0,
@@ -70,7 +75,7 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
 
 TEST_P(DataParallelProgram, EveryPassRunsOncePerMicroBatchAndBlock) {
   for (int mb = 0; mb < micro_batches(); ++mb) {
-    for (int segment = 0; segment < 5; ++segment) {
+    for (int segment = 0; segment < 6; ++segment) {
       const int forward = find(program, InstructionKind::forward, mb, segment);
       const int weight = find(program, InstructionKind::backward_weight, mb, segment);
       ASSERT_GE(forward, 0);
@@ -87,7 +92,7 @@ TEST_P(DataParallelProgram, EveryPassRunsOncePerMicroBatchAndBlock) {
 TEST_P(DataParallelProgram, ABucketIsReducedOnceAfterItsLastGradient) {
   const int norm = find(program, InstructionKind::gradient_norm, -1, -1);
   for (int b = 0; b < 3; ++b) {
-    const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, b);
+    const int reduce = find(program, reduces_gradients, b);
     ASSERT_GE(reduce, 0);
     const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
     for (const int segment : bucket.segments) {
@@ -95,13 +100,13 @@ TEST_P(DataParallelProgram, ABucketIsReducedOnceAfterItsLastGradient) {
     }
     EXPECT_TRUE(ordered(program, reduce, norm));
     EXPECT_EQ(std::count_if(program.instructions.begin(), program.instructions.end(),
-                            [&](const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.bucket == b; }),
+                            [&](const Instruction& i) { return reduces_gradients(i) && i.bucket == b; }),
               1);
   }
 }
 
 TEST_P(DataParallelProgram, OverlapLeavesTheRestOfBackwardFreeToRun) {
-  const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, 0);
+  const int reduce = find(program, reduces_gradients, 0);
   const int last = find(program, InstructionKind::backward_weight, micro_batches() - 1, 0);
   EXPECT_EQ(ordered(program, last, reduce), !overlap());
   EXPECT_FALSE(ordered(program, reduce, last));
@@ -122,21 +127,21 @@ TEST_P(DataParallelProgram, ABatchSlotIsLoadedAfterItsLastReader) {
 
 TEST_P(DataParallelProgram, ForwardWaitsForTheGatherOfItsWeights) {
   for (int b = 0; b < 3; ++b) {
-    const int gather = find(program, InstructionKind::gather_weights, -1, -1, b);
+    const int gather = find(program, gathers_weights, b);
     ASSERT_EQ(gather >= 0, sharded());
     if (!sharded() || !overlap()) continue;
     // Gathers are in the order of forward: the first segment of a bucket to run waits, those after it are behind it anyway.
     const std::vector<int> segments = buckets()[static_cast<std::size_t>(b)].segments;
     const int first = *std::min_element(segments.begin(), segments.end());
-    const InstructionKind reader = first > 0 ? InstructionKind::exchange_forward : InstructionKind::forward;
+    const InstructionKind reader = first > 0 ? InstructionKind::norm : InstructionKind::forward;
     const auto& waits = program.at(find(program, reader, 0, first)).waits;
     EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
   }
 }
 
 TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
-  for (int segment = 0; segment < 4; ++segment) {
-    const Instruction& writer = program.at(find(program, InstructionKind::exchange_backward, 0, segment + 1));
+  for (int segment = 0; segment < 5; ++segment) {
+    const Instruction& writer = program.at(find(program, InstructionKind::norm_backward, 0, segment + 1));
     const Instruction& reader = program.at(find(program, InstructionKind::backward_weight, 0, segment));
     EXPECT_EQ(input_gradient_buffer(program, writer), output_gradient_buffer(program, reader, segment));
   }

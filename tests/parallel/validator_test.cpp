@@ -9,7 +9,9 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/collectives.h"
 #include "parallel/program_sets.h"
+#include "parallel/program_waits.h"
 #include "parallel/schedule_kinds.h"
 
 namespace plait::parallel {
@@ -214,8 +216,9 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
         const bool attends = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input;
         const bool starts = set.documents == Documents::separate && attends && i.segment < set.head() &&
                             set.kind(i.segment) == model::SegmentKind::attention;
-        const bool needs_batch = i.segment <= 0 || starts || i.kind == InstructionKind::loss ||
-                                 (i.segment == set.head() && i.kind == InstructionKind::forward && set.several());
+        const bool needs_batch =
+            i.segment <= 0 || starts || i.kind == InstructionKind::loss ||
+            (i.segment == set.head() && i.kind == InstructionKind::forward && set.segment(i.segment).partial);
         const bool means_nothing =
             (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.segment == 0);
         return buffers() != before && !means_nothing;
@@ -238,9 +241,8 @@ TEST(Validator, MissesNoMessageThatFillsAnotherBuffer) {
 TEST(Validator, MissesNoFlagThatIsWrong) {
   for_each_change([](ProgramSet& set, Program&, Instruction& i) {
     const bool losses = i.kind == InstructionKind::loss;
-    const bool backward =
-        (i.kind == InstructionKind::exchange_backward && i.exchange.norm) || i.kind == InstructionKind::backward_weight;
-    const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == groups::replicas && set.zero == 2;
+    const bool backward = i.kind == InstructionKind::norm_backward || i.kind == InstructionKind::backward_weight;
+    const bool sum = reduces_gradients(i, groups::replicas) && set.zero == 2;
     i.accumulate = !i.accumulate;
     return losses || backward || sum;
   });
@@ -250,20 +252,73 @@ TEST(Validator, MissesNoFlagThatIsWrong) {
   });
 }
 
-TEST(Validator, MissesNoExchangeThatIsIncomplete) {
-  for (const auto part : {&Exchange::sum, &Exchange::norm, &Exchange::gather}) {
+TEST(Validator, MissesNoCollectiveThatIsWrong) {
+  for (const Name<Operation>& operation : names<Operation>) {
     for_each_change([&](ProgramSet&, Program&, Instruction& i) {
-      i.exchange.*part = !(i.exchange.*part);
-      return is_exchange(i.kind);
+      const bool changes = i.collective.operation != operation.value;
+      // Both add up: which of the two it is decides who keeps the sum, not what it is.
+      const auto sums = [](Operation o) { return o == Operation::sum || o == Operation::reduce_scatter; };
+      if (communicates_in_pass(i) && sums(operation.value) && sums(i.collective.operation)) return false;
+      i.collective.operation = operation.value;
+      return is_collective(i) && changes;
+    });
+  }
+  for (const Group& group : groups::all) {
+    for_each_change([&](ProgramSet& set, Program&, Instruction& i) {
+      const bool changes = i.collective.group != group;
+      i.collective.group = group;
+      return is_collective(i) && changes && set.layout.ranks() > 1;
+    });
+  }
+  for (const Name<Purpose>& purpose : names<Purpose>) {
+    for_each_change([&](ProgramSet&, Program&, Instruction& i) {
+      const bool changes = i.collective.purpose != purpose.value;
+      i.collective.purpose = purpose.value;
+      return is_collective(i) && changes;
     });
   }
   for_each_change([](ProgramSet&, Program&, Instruction& i) {
+    i.adds_residual = !i.adds_residual;
+    return i.kind == InstructionKind::norm;
+  });
+  for_each_change([](ProgramSet&, Program& program, Instruction& i) {
     i.recomputed = !i.recomputed;
-    return i.kind == InstructionKind::exchange_recompute || (i.kind == InstructionKind::backward_weight && i.segment > 0);
+    return i.kind == InstructionKind::norm ? program.segment(i.segment).recomputes_norm
+                                           : i.kind == InstructionKind::backward_weight && i.segment > 0;
   });
   for_each_change([](ProgramSet&, Program& program, Instruction& i) {
     ++i.lane;
-    return is_exchange(i.kind) ? i.exchange.sum : program.several && i.kind == InstructionKind::loss;
+    const bool reads_lane = i.kind == InstructionKind::add_residual || (i.kind == InstructionKind::norm && i.adds_residual);
+    return reads_lane || (i.kind == InstructionKind::loss && program.segment(i.segment).partial);
+  });
+}
+
+// Waits follow, so that nothing else is wrong.
+TEST(Validator, MissesNoCollectiveThatIsLeftOut) {
+  for (const SetSpec& spec : small_specs()) {
+    const ProgramSet valid = make_set(spec);
+    for (std::size_t p = 0; p < valid.programs.size(); ++p) {
+      const std::vector<Instruction>& all = valid.programs[p].program.instructions;
+      for (std::size_t n = 0; n < all.size(); ++n) {
+        if (!is_collective(all[n])) continue;
+        ProgramSet changed = valid;
+        Program& program = changed.programs[p].program;
+        program.instructions.erase(program.instructions.begin() + static_cast<std::ptrdiff_t>(n));
+        for (Instruction& i : program.instructions) i.waits.clear();
+        derive_waits(program, changed.programs[p].buckets);
+        ASSERT_FALSE(validate(changed).empty()) << spec.name() << ", pipeline rank " << p << ", " << to_string(all[n]);
+      }
+    }
+  }
+}
+
+TEST(Validator, MissesNoGatherIntoMemoryThatMayBeInUse) {
+  for_each_change([](ProgramSet&, Program&, Instruction& i) {
+    const bool changes = communicates_in_pass(i) && !i.collective.into_free && i.recomputed &&
+                         i.collective.destination.kind == BufferKind::norm_again &&
+                         i.collective.operation == Operation::all_gather;
+    i.collective.into_free = true;
+    return changes && i.collective.tensor == model::PassTensor::norm;
   });
 }
 

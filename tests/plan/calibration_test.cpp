@@ -96,21 +96,22 @@ TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
       measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
   SegmentCosts exact(measured, measured_sizes(2, 4), true), without_head(measured, measured_sizes(2, 4), false);
-  EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
-  EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 3).seconds, 0.5e-3);
-  EXPECT_DOUBLE_EQ(without_head.cost(InstructionKind::forward, 1).seconds, 0.55e-3);
+  EXPECT_DOUBLE_EQ(exact.cost({InstructionKind::forward, 1}).seconds, 0.6e-3);
+  EXPECT_DOUBLE_EQ(exact.cost({InstructionKind::backward_weight, 3}).seconds, 0.5e-3);
+  EXPECT_DOUBLE_EQ(without_head.cost({InstructionKind::forward, 1}).seconds, 0.55e-3);
   EXPECT_FALSE(exact.extrapolated());
   EXPECT_FALSE(without_head.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
   SegmentCosts twice(measured, measured_sizes(2, 8), true), plain(nominal, measured_sizes(2, 8), true),
       plain_4(nominal, measured_sizes(2, 4), true);
-  EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
-                                                                        plain_4.cost(InstructionKind::forward, 1).seconds);
+  EXPECT_DOUBLE_EQ(
+      twice.cost({InstructionKind::forward, 1}).seconds,
+      plain.cost({InstructionKind::forward, 1}).seconds * 0.6e-3 / plain_4.cost({InstructionKind::forward, 1}).seconds);
   EXPECT_TRUE(twice.extrapolated());
   // The MLP and the head were not measured at all: nominal.
   for (const int segment : {2, 7}) {
-    EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, segment).seconds,
-                     plain_4.cost(InstructionKind::forward, segment).seconds);
+    EXPECT_DOUBLE_EQ(exact.cost({InstructionKind::forward, segment}).seconds,
+                     plain_4.cost({InstructionKind::forward, segment}).seconds);
   }
 }
 

@@ -115,8 +115,8 @@ class FluidOracle {
         });
         g.hops = {{gpus_[at(heads_[h].rank)], gpus_[at(peer)]}};
         g.communication = true;
-      } else if (group && set_.members(*group, heads_[h].rank).size() > 1) {
-        const std::vector<int> members = set_.members(*group, heads_[h].rank);
+      } else if (group && set_.members(group->group, heads_[h].rank).size() > 1) {
+        const std::vector<int> members = set_.members(group->group, heads_[h].rank);
         if (members.front() != heads_[h].rank) continue;  // the first begins it
         std::vector<int> gpus;
         for (const int member : members) gpus.push_back(gpus_[at(member)]);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "parallel/collectives.h"
 #include "plan/placement/cost.h"
 #include "plan/placement/lower_bound.h"
 #include "plan/placement/search.h"
@@ -34,10 +35,12 @@ double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::ve
   set.layout = traffic.layout;
   parallel::Program program;
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}};
-  program.instructions = {
-      {.kind = InstructionKind::forward, .stream = 0},
-      {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = parallel::groups::replicas, .waits = {0}},
-      {.kind = InstructionKind::update, .stream = 0, .waits = {1}}};
+  program.instructions = {{.kind = InstructionKind::forward, .stream = 0},
+                          {.kind = InstructionKind::collective,
+                           .stream = 1,
+                           .collective = parallel::scalar_sum(parallel::groups::replicas),
+                           .waits = {0}},
+                          {.kind = InstructionKind::update, .stream = 0, .waits = {1}}};
   set.programs.push_back({program, {}});
   set.program_of.assign(static_cast<std::size_t>(set.layout.ranks()), 0);
   const Work work{.seconds = traffic.of(parallel::groups::replicas)[0].rounds * hop_latency_us * 1e-6,

@@ -41,23 +41,25 @@ inline WorkOf h100_work(const parallel::ProgramSet& set, bool differs) {
       case backward_input:
       case backward_weight: return {.seconds = own * (end ? 0.3e-3 : 1.2e-3)};
       case loss: return {.seconds = own * 0.1e-3};
-      case exchange_forward:
-      case exchange_recompute:
-      case exchange_backward:
-      case exchange_loss: return {.seconds = 40e-6, .bytes = 88e6, .compute_slowdown = 0.02};
+      case collective: {
+        const parallel::Collective& c = i.collective;
+        if (c.operation == Operation::max || c.operation == Operation::barrier || c.purpose == Purpose::scalars)
+          return {.seconds = 200e-6};
+        if (c.purpose == Purpose::weights) return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
+        if (c.purpose == Purpose::gradients) return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
+        return {.seconds = 20e-6, .bytes = 44e6, .compute_slowdown = 0.02};
+      }
       case send_activation:
       case send_gradient: return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
-      case reduce_gradients: return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
-      case gather_weights: return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
       case scale_weights:
       case quantize_weights: return {.seconds = 100e-6};
-      case meet:
-      case exchange_forward_scale:
-      case exchange_backward_scale:
-      case exchange_weight_scales:
-      case reduce_scalars: return {.seconds = 200e-6};
       case gradient_norm: return {.seconds = 500e-6};
       case update: return {.seconds = 3e-3};
+      case add_residual:
+      case norm:
+      case round_norm:
+      case norm_backward:
+      case round_gradient:
       case receive_activation:
       case receive_gradient: break;
     }

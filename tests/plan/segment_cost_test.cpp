@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/segments.h"
 #include "parallel/rank_plan.h"
 #include "plan/pass_seconds.h"
 
@@ -20,40 +21,54 @@ model::SegmentSizes sizes(int tensor, bool sequence_parallel) {
           .recompute = model::Recompute::none};
 }
 
-// Of what lies between two segments, in each pass.
+using List = std::vector<TensorCollective>;
+List collectives_of(const model::PassSteps& steps) {
+  List list;
+  for (const model::PassStep& step : steps) {
+    if (const auto& c = step.collective) list.push_back(tensor_collective(c->operation, c->elements, c->dtype));
+  }
+  return list;
+}
+
+// Between two segments, in each pass.
 TEST(SegmentCosts, CollectivesAreThoseOfMegatron) {
-  using enum parallel::InstructionKind;
-  using List = std::vector<TensorCollective>;
-  const parallel::Exchange with{.sum = true, .norm = true, .gather = true}, without{.sum = true, .norm = true};
   constexpr double elements = 4 * 32 * 64;
   const TensorCollective scatter{Collective::reduce_scatter, 2 * elements}, gather{Collective::all_gather, 2 * elements};
-  for (const auto kind : {exchange_forward, exchange_backward}) {
-    EXPECT_EQ(collectives_of(sizes(2, true), kind, 2, with), (List{scatter, gather}));
-    EXPECT_EQ(collectives_of(sizes(2, false), kind, 2, without), (List{{Collective::all_reduce, 2 * elements}}));
-  }
+  for (const auto& steps :
+       {model::steps_before(sizes(2, true), 2, true, true), model::steps_behind_backward(sizes(2, true), 2, false)})
+    EXPECT_EQ(collectives_of(steps), (List{scatter, gather}));
+  for (const auto& steps :
+       {model::steps_before(sizes(2, false), 2, true, true), model::steps_behind_backward(sizes(2, false), 2, false)})
+    EXPECT_EQ(collectives_of(steps), (List{{Collective::all_reduce, 2 * elements}}));
   // Three numbers of each row of each rank's logits.
-  EXPECT_EQ(collectives_of(sizes(2, true), exchange_loss, 5, {}), (List{{Collective::all_gather, 2 * 4 * 32 * 3 * 4}}));
+  EXPECT_EQ(collectives_of(model::forward_steps(sizes(2, true), 7)), (List{{Collective::all_gather, 2 * 4 * 32 * 3 * 4}}));
+  // A rank by itself says nothing to anybody.
+  for (int segment = 1; segment < 8; ++segment) {
+    const model::SegmentSizes alone = sizes(1, false);
+    EXPECT_TRUE(collectives_of(model::steps_before(alone, segment, true, true)).empty());
+    EXPECT_TRUE(collectives_of(model::forward_steps(alone, segment)).empty());
+    EXPECT_TRUE(collectives_of(model::steps_behind_backward(alone, segment, false)).empty());
+  }
 }
 
 // With FP8, what attention and MLP read is gathered in a byte an element, behind its scale; what the head and the embedding
 // read is not, nor is a gradient that comes from another stage.
 TEST(SegmentCosts, OperandsAreGatheredInFp8) {
-  using enum parallel::InstructionKind;
-  using List = std::vector<TensorCollective>;
   model::SegmentSizes s = sizes(2, true);
   s.fp8 = true;
   const int head = s.shape.head_segment();
-  const parallel::Exchange all{.sum = true, .norm = true, .gather = true}, received{.gather = true};
   constexpr double elements = 4 * 32 * 64;
   const TensorCollective sum{Collective::reduce_scatter, 2 * elements}, scale{Collective::all_reduce, 16};
   const List as_it_is{sum, {Collective::all_gather, 2 * elements}}, as_operand{sum, scale, {Collective::all_gather, elements}};
-  EXPECT_EQ(collectives_of(s, exchange_forward, 1, all), as_operand);
-  EXPECT_EQ(collectives_of(s, exchange_forward, head, all), as_it_is);
-  EXPECT_EQ(collectives_of(s, exchange_backward, head, all), as_operand);
-  EXPECT_EQ(collectives_of(s, exchange_backward, 2, all), as_operand);
-  EXPECT_EQ(collectives_of(s, exchange_backward, 1, all), as_it_is);
-  EXPECT_EQ(collectives_of(s, exchange_backward, 3, received), (List{{Collective::all_gather, 2 * elements}}));
-  EXPECT_EQ(collectives_of(s, exchange_forward_scale, 1, {}), (List{scale}));
+  EXPECT_EQ(collectives_of(model::steps_before(s, 1, true, true)), as_operand);
+  EXPECT_EQ(collectives_of(model::steps_before(s, head, true, true)), as_it_is);
+  EXPECT_EQ(collectives_of(model::steps_behind_backward(s, head, false)), as_operand);
+  EXPECT_EQ(collectives_of(model::steps_behind_backward(s, 2, false)), as_operand);
+  EXPECT_EQ(collectives_of(model::steps_behind_backward(s, 1, false)), as_it_is);
+  EXPECT_EQ(collectives_of(model::steps_behind_backward(s, 2, true)), (List{sum})) << "sent to another stage";
+  EXPECT_EQ(collectives_of(model::received_gradient_steps(s)), (List{{Collective::all_gather, 2 * elements}}));
+  EXPECT_EQ(collectives_of(model::forward_steps(s, 1)), (List{scale}));
+  EXPECT_EQ(collectives_of(model::backward_steps(s, 1)), (List{scale}));
 }
 
 // Ranks that share FP8 operands tell each other their magnitudes, once in each direction of a half block.

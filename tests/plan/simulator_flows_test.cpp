@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "parallel/collectives.h"
 #include "plan/placement_machines.h"
 #include "plan/simulation/simulator.h"
 #include "plan/simulation_networks.h"
@@ -41,7 +42,7 @@ class Pairs {
            .stream = 1,
            .waits = {before}},
           {.kind = InstructionKind::backward_weight, .stream = 0},
-          {.kind = InstructionKind::reduce_scalars, .stream = 2, .group = parallel::groups::world, .waits = {message, beside}},
+          {.kind = InstructionKind::collective, .stream = 2, .collective = parallel::scalar_sum(), .waits = {message, beside}},
           {.kind = InstructionKind::update, .stream = 0, .waits = {scalars}}};
       set_.programs.push_back({program, {}});
     }
@@ -207,10 +208,11 @@ class Reduction {
     set_.layout = {{Axis::data, data}, {Axis::tensor, tensor}};
     Program program;
     program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}};
-    program.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
-                            {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .waits = {0}},
-                            {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
-                            {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}}};
+    program.instructions = {
+        {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
+        {.kind = InstructionKind::collective, .stream = 1, .bucket = 0, .collective = parallel::gradient_sum(), .waits = {0}},
+        {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
+        {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}}};
     set_.programs = {{program, {}}};
     set_.program_of.assign(static_cast<std::size_t>(set_.layout.ranks()), 0);
   }
@@ -356,7 +358,7 @@ TEST(SimulatorFlows, WhoWaitsForWhomIsNamedWhereProgramsDeadlock) {
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("wait for each other"));
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 0, send_activation, waits for rank 1"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1, reduce_scalars, waits for rank 0"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1, sum of scalars over the world group, waits for rank 0"));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "parallel/collectives.h"
 #include "parallel/program_sets.h"
 #include "parallel/schedule_timeline.h"
 #include "plan/simulation/simulator.h"
@@ -129,7 +130,7 @@ TEST(SimulatedPipeline, SettlesWhereGathersReachIntoTheNextStep) {
   const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .data = 2, .zero = 1});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
-    if (i.kind == InstructionKind::gather_weights) return {.seconds = 0.3};
+    if (gathers_weights(i)) return {.seconds = 0.3};
     return {.seconds = parallel::communication_kind(i) ? 0 : 0.1};
   };
   const Simulated s = simulate_step(set, work_of, Rails{.hosts = 1}.network(), in_order(4));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/collectives.h"
 #include "parallel/program_timeline.h"
 #include "plan/random_work.h"
 #include "plan/simulation/simulator.h"
@@ -127,7 +128,7 @@ TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
     if (i.kind == parallel::InstructionKind::forward && i.segment == 1) return {.seconds = 1};
     if (i.kind == parallel::InstructionKind::send_activation) return {.seconds = 0.25, .bytes = 1e9, .compute_slowdown = 0.5};
     if (i.kind == parallel::InstructionKind::backward_input && i.segment == 2) return {.seconds = 3};
-    if (i.kind == parallel::InstructionKind::reduce_gradients) return {.seconds = 0.5, .bytes = 1e9};
+    if (reduces_gradients(i)) return {.seconds = 0.5, .bytes = 1e9};
     return {};
   };
   const Simulated s = simulate_step(set, work_of, two_halves(4, 4, 1), in_order(4));
@@ -227,7 +228,7 @@ TEST(SimulatedStep, IsRunOncePerStageWhereRanksOfAStageAreAlike) {
   const RandomWork random(set, 1, true, RandomWork::Alike::program);
   const auto work = [&](int rank, int index) {
     Work w = random(rank, index);
-    if (set.program(rank).at(index).kind == parallel::InstructionKind::reduce_scalars) w.bytes = 0;
+    if (sums_scalars(set.program(rank).at(index))) w.bytes = 0;
     return w;
   };
   EXPECT_EQ(simulate_step(set, work, Rails{.hosts = 16, .per_host = 2}.network(), in_order(32)).classes(), 4);

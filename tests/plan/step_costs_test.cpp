@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "parallel/collectives.h"
+#include "parallel/exchanges.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
 #include "runtime/rank_threads.h"
@@ -39,6 +41,30 @@ topology::Way way_of(double latency_us) {
   return way;
 }
 
+using parallel::reduces_gradients;
+using parallel::sums_rows;
+
+parallel::Exchange exchange_at(const parallel::Program& program, std::size_t n) {
+  const auto all = parallel::exchanges_of(program);
+  const auto at = static_cast<int>(n);
+  const auto it = std::ranges::find_if(all, [&](const auto& e) { return e.first <= at && at <= e.last; });
+  return it == all.end() ? parallel::Exchange{} : *it;
+}
+bool gathers_rows(const parallel::Program& program, const parallel::Exchange& exchange) {
+  const parallel::Instruction& last = program.at(exchange.last);
+  return is_collective(last) && last.collective.operation == Operation::all_gather;
+}
+// The instruction that an exchange's cost is at, and those of norms of forward.
+bool heads_exchange(const parallel::Program& program, std::size_t n) {
+  return communicates_in_pass(program.instructions[n]) &&
+         parallel::first_collective(program, exchange_at(program, n)) == static_cast<int>(n);
+}
+bool heads_forward_exchange(const parallel::Program& program, std::size_t n) {
+  const parallel::Exchange e = exchange_at(program, n);
+  const auto norms = [&](int m) { return program.at(m).kind == parallel::InstructionKind::norm; };
+  return heads_exchange(program, n) && !is_in_backward(program.instructions[n]) && (norms(e.first) || norms(e.first + 1));
+}
+
 // And their bytes are those of the tensors: of [rows, hidden] each rank sends half to the other, per sum and per gather.
 TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
   for (const bool sequence_parallel : {true, false}) {
@@ -49,10 +75,11 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
       const double half = static_cast<double>(plan.sizes.micro_batch.rows() * plan.sizes.shape.hidden * 4) / 2;
       for (std::size_t n = 0; n < instructions.size(); ++n) {
         const parallel::Instruction& i = instructions[n];
-        if (!parallel::is_exchange(i.kind)) continue;
+        if (!sums_rows(i)) continue;
         const topology::Way way = way_of(1);
         const Work work = costs.costs.work(p, static_cast<int>(n), &way, nullptr);
-        const int sums = i.exchange.sum ? (sequence_parallel ? 1 : 2) : 0, gathers = i.exchange.gather ? 1 : 0;
+        const parallel::Exchange exchange = exchange_at(plan.train, n);
+        const int sums = sequence_parallel ? 1 : 2, gathers = gathers_rows(plan.train, exchange) ? 1 : 0;
         EXPECT_DOUBLE_EQ(work.bytes, half * (sums + gathers)) << to_string(i);
         EXPECT_GT(work.seconds, 0) << to_string(i);
       }
@@ -77,9 +104,7 @@ TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
     double most = 0;
     for (std::size_t n = 0; n < instructions.size(); ++n) {
       const parallel::Instruction& i = instructions[n];
-      if ((i.kind == parallel::InstructionKind::exchange_forward || i.kind == parallel::InstructionKind::exchange_backward) &&
-          i.exchange.communicates())
-        most = std::max(most, costs.costs.work(0, static_cast<int>(n), &way, nullptr).compute_slowdown);
+      if (sums_rows(i)) most = std::max(most, costs.costs.work(0, static_cast<int>(n), &way, nullptr).compute_slowdown);
     }
     return most;
   };
@@ -102,22 +127,23 @@ TEST(StepCosts, WhatWasMeasuredOfAnExchangeIsNotCountedAgain) {
     const CostsOfConfig costs(c, calibration);
     const auto& instructions = costs.stages[0].train.instructions;
     for (std::size_t n = 0; n < instructions.size(); ++n) {
-      const parallel::Exchange& exchange = instructions[n].exchange;
-      if (instructions[n].kind != parallel::InstructionKind::exchange_forward || !exchange.norm || !exchange.communicates())
-        continue;
+      const parallel::Program& program = costs.stages[0].train;
+      const parallel::Exchange exchange = exchange_at(program, n);
+      if (!heads_forward_exchange(program, n)) continue;
+      const bool sums = sums_rows(instructions[n]), gathers = gathers_rows(program, exchange), free = sums && gathers;
       const auto work = [&](double latency_us) {
         const topology::Way way = way_of(latency_us);
         return costs.costs.work(0, static_cast<int>(n), &way, nullptr);
       };
       const auto beside = [](const Work& w) { return w.seconds * (1 + w.slowed_by_compute); };
-      const double starts = (exchange.sum ? 1 : 0) + (exchange.gather ? 1 : 0);
+      const double starts = (sums ? 1 : 0) + (gathers ? 1 : 0);
       EXPECT_NEAR(work(10).seconds - work(0).seconds, starts * 10e-6, 1e-12);
       if (measured_seconds < 1e-6) {
         EXPECT_EQ(work(0).slowed_by_compute, 0);
         continue;
       }
-      into_free += exchange.gathers_into_free();
-      EXPECT_NEAR(beside(work(10)) - beside(work(0)), (starts - (exchange.gathers_into_free() ? 1 : 0)) * 10e-6, 1e-12);
+      into_free += free ? 1 : 0;
+      EXPECT_NEAR(beside(work(10)) - beside(work(0)), (starts - (free ? 1 : 0)) * 10e-6, 1e-12);
       EXPECT_GT(beside(work(0)), measured_seconds);
     }
   }
@@ -168,8 +194,7 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
     const auto& instructions = links.stages[0].train.instructions;
     for (std::size_t n = 0; n < instructions.size(); ++n) {
       const auto index = static_cast<int>(n);
-      const bool communicates = parallel::is_exchange(instructions[n].kind) && instructions[n].exchange.communicates();
-      if (!communicates) continue;
+      if (!heads_exchange(links.stages[0].train, n)) continue;
       const topology::Way way = way_of(0), slow = way_of(10);
       const auto latency = [&](const CostsOfConfig& costs) {
         return costs.costs.work(0, index, &slow, nullptr).seconds - costs.costs.work(0, index, &way, nullptr).seconds;
@@ -210,7 +235,7 @@ TEST(StepCosts, SumsOfGradientsWithinTensorGroupsGoByTheMoverOfExchanges) {
     for (std::size_t n = 0; n < instructions.size(); ++n) {
       const parallel::Instruction& i = instructions[n];
       const topology::Way way = way_of(1);
-      if (i.kind == parallel::InstructionKind::reduce_gradients && i.group == parallel::groups::tensor)
+      if (reduces_gradients(i, parallel::groups::tensor))
         sum += costs.costs.work(0, static_cast<int>(n), &way, nullptr).seconds;
     }
     return sum;
@@ -230,7 +255,7 @@ TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
   int seen = 0;
   for (std::size_t n = 0; n < instructions.size(); ++n) {
     const parallel::Instruction& i = instructions[n];
-    if (i.kind != parallel::InstructionKind::exchange_forward || !i.exchange.sum || !i.exchange.gather) continue;
+    if (!heads_forward_exchange(costs.stages[0].train, n) || !sums_rows(i)) continue;
     ++seen;
     const auto lost = [&](double gb_per_s) {
       topology::Way way = way_of(0);
@@ -258,7 +283,7 @@ TEST(StepCosts, ReductionsByLinksTakeTheirKernelsFromCompute) {
       way.gb_per_s = gb_per_s;
       double sum = 0;
       for (std::size_t n = 0; n < instructions.size(); ++n) {
-        if (instructions[n].kind != parallel::InstructionKind::reduce_gradients) continue;
+        if (!reduces_gradients(instructions[n])) continue;
         const Work work = costs.costs.work(0, static_cast<int>(n), &way, nullptr);
         sum += work.compute_slowdown * (work.seconds + work.bytes / (gb_per_s * 1e9));
       }
@@ -266,7 +291,7 @@ TEST(StepCosts, ReductionsByLinksTakeTheirKernelsFromCompute) {
     };
     double parts = 0;  // bytes of one rank's
     for (const parallel::Instruction& i : instructions) {
-      if (i.kind == parallel::InstructionKind::reduce_gradients)
+      if (reduces_gradients(i))
         parts += 4 * static_cast<double>(costs.stages[0].flat.shard(costs.stages[0].flat.buckets()[at(i.bucket)]).count);
     }
     const double bandwidth = topology::nominal_profile("cpu").memory_bytes_per_s;

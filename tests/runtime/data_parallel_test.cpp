@@ -117,7 +117,7 @@ TEST(TensorProgramRun, WhatExchangesOfOddRowsAllocateIsWhatWasPlanned) {
   config.parallel.data = 1, config.parallel.tensor = 2, config.parallel.sequence_parallel = false;
   config.comm.exchanges = CollectiveWay::links;
   run_ranks(config, 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches&) {
-    EXPECT_NE(interpreter.plan().slice_bytes(parallel::groups::tensor) % parallel::MemoryPlan::alignment, 0u);
+    EXPECT_NE(interpreter.plan().slice_bytes(parallel::exchange_group) % parallel::MemoryPlan::alignment, 0u);
     EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes());
   });
 }

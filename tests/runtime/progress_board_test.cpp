@@ -136,7 +136,7 @@ TEST(ShownInstructions, AreThoseWhereAStreamMayStandStillOrIsWaitedFor) {
   // 1 is awaited by 3; 5 waits, so 4 is shown; 6 is the last of its stream.
   EXPECT_EQ(shown_instructions(program), (std::vector<bool>{false, true, false, true, true, false, true}));
 
-  program.instructions[2].kind = parallel::InstructionKind::reduce_scalars;  // a collective on the compute stream may hang
+  program.instructions[2].kind = parallel::InstructionKind::collective;  // a collective on the compute stream may hang
   EXPECT_EQ(shown_instructions(program), (std::vector<bool>{false, true, true, true, true, false, true}));
 }
 

@@ -10,6 +10,7 @@
 
 #include "comm/forwarding_communicator.h"
 #include "comm/forwarding_link.h"
+#include "parallel/exchanges.h"
 #include "parallel/late_peers.h"
 #include "parallel/program_set.h"
 #include "parallel/schedule_kinds.h"
@@ -174,10 +175,7 @@ TEST(StepRecorder, TimesEveryExchange) {
     config.comm.overlap = overlap;
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       const parallel::Program& program = interpreter.plan().train;
-      double listed = 0;
-      for (const parallel::Instruction& i : program.instructions) {
-        listed += parallel::communication_kind(i) == parallel::CommunicationKind::exchanges ? 1 : 0;
-      }
+      const auto listed = static_cast<double>(parallel::exchanges_of(program).size());
       EXPECT_GT(listed, 4 * 2 * 4) << "micro-batches, segments, forward and backward of attention and MLP";
       for (std::int64_t step = 0; step < config.train.steps; ++step) {
         interpreter.run_step(batches, {.update = step + 1, .lr = 1e-3f});

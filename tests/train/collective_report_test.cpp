@@ -33,7 +33,7 @@ ReportJson exchange_links(Transport first, Transport second) {
 
 TEST(ExchangeReport, KernelsPushWhereMessagesArriveInPlace) {
   const parallel::RankPlan plan = exchanging_plan({"comm.exchanges=links"});
-  const std::size_t bytes = plan.slice_bytes(parallel::groups::tensor);
+  const std::size_t bytes = plan.slice_bytes(parallel::exchange_group);
   ASSERT_LT(bytes, link_collectives::longest_short_push);
   const ReportJson all = exchange_report(plan, exchange_links(Transport::direct, Transport::ipc));
   EXPECT_EQ(all["push_bytes"], bytes);
@@ -68,7 +68,7 @@ TEST(ExchangeReport, GathersArriveInPlaceWhereAllLinksAllowIt) {
 TEST(ExchangeReport, CopyEnginesPushWhatIsTooLong) {
   const parallel::RankPlan plan =
       exchanging_plan({"comm.exchanges=links", "comm.mover=copy_engine", "train.micro_batch=48", "train.global_batch=48"});
-  ASSERT_GT(plan.slice_bytes(parallel::groups::tensor), link_collectives::longest_short_push);
+  ASSERT_GT(plan.slice_bytes(parallel::exchange_group), link_collectives::longest_short_push);
   const ReportJson report = exchange_report(plan, exchange_links(Transport::direct, Transport::direct));
   EXPECT_EQ(report["mover"], "copy_engine");
   EXPECT_EQ(report["links"][0]["mover"], "copy_engine");

@@ -73,7 +73,7 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
     const double begin = event["ts"], end = begin + event["dur"].get<double>();
     threads[{event["pid"], event["tid"]}].emplace_back(begin, end);
     const std::string name = event["name"];
-    if (category == "wait" && !name.starts_with("meet ")) continue;  // which is an instruction and a wait
+    if (category == "wait" && !name.starts_with("barrier ")) continue;  // which is an instruction and a wait
     ++seen[{event["pid"], event["args"]["step"], name}];
   }
   std::map<std::tuple<int, int, std::string>, int> expected;
@@ -134,13 +134,16 @@ TEST_F(TraceTest, ShowsExchangesOnAStreamOfTheirOwn) {
   for (const nlohmann::json& event : events(trace, "X")) {
     const std::string name = event["name"];
     if (name.starts_with("forward ")) compute.insert(event["tid"].get<int>());
-    if (!name.starts_with("exchange_")) continue;
+    // Norms between two collectives are on their stream.
+    if (!name.starts_with("reduce_scatter of ") && !name.starts_with("all_gather of ")) continue;
+    if (event["args"].contains("bucket")) continue;
     EXPECT_EQ(event["cat"], "communication") << name;
     threads.insert(event["tid"].get<int>());
     ++exchanges;
   }
-  // Of two ranks and four micro-batches: before each segment but the embedding in both directions, and before the loss.
-  EXPECT_EQ(exchanges, 2 * 4 * ((2 * 2 + 1) * 2 + 1)) << "two layers";
+  // Of two ranks and four micro-batches: a sum and a gather before each segment but the embedding in both directions, and the
+  // statistics before the loss.
+  EXPECT_EQ(exchanges, 2 * 4 * ((2 * 2 + 1) * 2 * 2 + 1)) << "two layers";
   EXPECT_EQ(threads.size(), 1u);
   EXPECT_TRUE(!compute.contains(*threads.begin()));
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "parallel/collectives.h"
 #include "parallel/program_waits.h"
 #include "verify/verify_cases.h"
 
@@ -54,8 +55,9 @@ Which of(InstructionKind kind, int micro_batch, int segment = -1) {
   };
 }
 
-Which over(InstructionKind kind, Group group) {
-  return [=](const Instruction& i) { return i.kind == kind && i.group == group; };
+// Sums of gradients.
+Which over(Group group) {
+  return [=](const Instruction& i) { return parallel::reduces_gradients(i, group); };
 }
 
 // The first two instructions of a kind exchange a slot.
@@ -149,7 +151,7 @@ bool mean_of_mean_gradients(const Call& call, StreamRef stream) {
 // The bucket that is reduced last moves in front of the last instruction that adds to it.
 void reduce_too_early(const RankPlan& plan, Instructions& list) {
   const auto last = std::find_if(list.rbegin(), list.rend(), [](const Instruction& i) {
-    return i.kind == InstructionKind::reduce_gradients && i.group == parallel::groups::replicas;
+    return parallel::reduces_gradients(i, parallel::groups::replicas);
   });
   const Instruction reduction = *last;
   list.erase(std::next(last).base());
@@ -178,15 +180,15 @@ void count_replicas(RankPlan& plan) {
 }
 
 void quantize_too_early(const RankPlan&, Instructions& list) {
-  const auto find = [&](InstructionKind kind) {
-    return std::find_if(list.begin(), list.end(), [&](const Instruction& i) { return i.kind == kind && i.bucket == 2; });
+  const auto find = [&](const Which& is) {
+    return std::find_if(list.begin(), list.end(), [&](const Instruction& i) { return is(i) && i.bucket == 2; });
   };
   for (const InstructionKind kind : {InstructionKind::quantize_weights, InstructionKind::scale_weights}) {
-    const auto from = find(kind);
+    const auto from = find([kind](const Instruction& i) { return i.kind == kind; });
     if (from == list.end()) return;
     const Instruction moved = *from;
     list.erase(from);
-    list.insert(find(InstructionKind::gather_weights), moved);
+    list.insert(find(parallel::gathers_weights), moved);
   }
 }
 
@@ -203,19 +205,19 @@ std::vector<Mutation> mutations() {
   one_by_one({"no sum after the embedding",
               no_sp,
               dropped_in_every(sums, sum_of_forward(0), head, CallKind::all_reduce),
-              {"exchange_forward micro-batch 0 segment 1: output of segment 0"}});
+              {"norm micro-batch 0 segment 1: output of segment 0"}});
   one_by_one({"no sum after a row-parallel product",
               no_sp,
               dropped_in_every(sums, sum_of_forward(1), head, CallKind::all_reduce),
-              {"exchange_forward micro-batch 0 segment 2: output of segment 1"}});
+              {"norm micro-batch 0 segment 2: output of segment 1"}});
   one_by_one({"no sum in a column-parallel backward",
               no_sp,
               dropped_in_every(sums, sum_of_backward(6), head, CallKind::all_reduce),
-              {"exchange_backward micro-batch 0 segment 6: gradient of the segment's input"}});
+              {"norm_backward micro-batch 0 segment 6: gradient of the segment's input"}});
   one_by_one({"no sum in the head's backward",
               no_sp,
               dropped_in_every(sums, sum_of_backward(head), head, CallKind::all_reduce),
-              {"exchange_backward micro-batch 0 segment 9: gradient of the segment's input"}});
+              {"norm_backward micro-batch 0 segment 9: gradient of the segment's input"}});
   one_by_one({"statistics of the vocabulary are not gathered",
               no_sp,
               dropped_in_every(1, 0, 0, CallKind::all_gather),
@@ -223,27 +225,30 @@ std::vector<Mutation> mutations() {
   one_by_one({"no gather before a column-parallel product",
               "tensor=2",
               dropped_in_every(gathers, gather_of_norm(4), gathers_of_forward, CallKind::all_gather),
-              {"exchange_forward micro-batch 0 segment 4: norm_out"}});
+              {"all_gather of norm micro-batch 0 segment 4: norm_out"}});
   one_by_one({"no gather in a row-parallel backward",
               "tensor=2",
               dropped_in_every(gathers, gather_of_output_gradient(3), gathers_of_forward, CallKind::all_gather),
               {"backward_input micro-batch 0 segment 3: gradient of output"}});
   list.push_back({"a recomputed norm is left out",
                   "tensor=2 recompute=selective",
-                  removed(of(Kind::exchange_recompute, 1, 3)),
+                  removed([](const Instruction& i) {
+                    return i.recomputed && i.micro_batch == 1 && i.segment == 3 &&
+                           (i.kind == Kind::norm || i.collective.destination.kind == parallel::BufferKind::norm_again);
+                  }),
                   {"micro-batch 1 segment 3"}});
-  list.push_back({"an exchange norms into another slot",
+  list.push_back({"a norm goes into another slot",
                   "tensor=2",
-                  changed(of(Kind::exchange_forward, 1, 4), [](Instruction& i) { i.slot = 1 - i.slot; }),
+                  changed(of(Kind::norm, 1, 4), [](Instruction& i) { i.slot = 1 - i.slot; }),
                   {"micro-batch 0 segment 4"}});
   list.push_back({"sequence-parallel norms are not summed",
                   "tensor=2",
-                  removed(over(Kind::reduce_gradients, parallel::groups::tensor)),
+                  removed(over(parallel::groups::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
   // Each rank has some of the heads, whatever its rows.
   list.push_back({"gains of query and key heads are not summed",
                   no_sp,
-                  removed(over(Kind::reduce_gradients, parallel::groups::tensor)),
+                  removed(over(parallel::groups::tensor)),
                   {"reduced gradient of", "attention.query_norm.weight", "tensor group"},
                   {"model.qk_norm=true"}});
   // Data parallelism and ZeRO.
@@ -251,24 +256,23 @@ std::vector<Mutation> mutations() {
       {"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
   list.push_back({"a bucket is not reduced",
                   "data=2",
-                  removed([](const Instruction& i) { return i.kind == Kind::reduce_gradients && i.bucket == 1; }),
+                  removed([](const Instruction& i) { return parallel::reduces_gradients(i) && i.bucket == 1; }),
                   {"reduced gradient of", "data group"}});
   list.push_back({"a bucket is reduced before its last micro-batch",
                   "data=2",
                   edited(reduce_too_early),
                   {"reduced gradient of embedding", "data group"}});
-  list.push_back(
-      {"ZeRO-2 keeps the last micro-batch only",
-       "data=2 zero=2",
-       changed(over(Kind::reduce_gradients, parallel::groups::replicas), [](Instruction& i) { i.accumulate = false; }),
-       {"reduced gradient of", "data group"}});
+  list.push_back({"ZeRO-2 keeps the last micro-batch only",
+                  "data=2 zero=2",
+                  changed(over(parallel::groups::replicas), [](Instruction& i) { i.accumulate = false; }),
+                  {"reduced gradient of", "data group"}});
   list.push_back({"ZeRO does not gather a bucket",
                   "data=2 zero=1",
-                  removed([](const Instruction& i) { return i.kind == Kind::gather_weights && i.bucket == 1; }),
-                  {"step 1, weights of", "gather_weights"}});
+                  removed([](const Instruction& i) { return parallel::gathers_weights(i) && i.bucket == 1; }),
+                  {"step 1, weights of", "all_gather"}});
   list.push_back({"the step's sums stay on their ranks",
                   "data=2",
-                  removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
+                  removed(parallel::sums_scalars),
                   {"step 1, loss", "every reduced gradient agrees"}});
   list.push_back({"a replica's targets all count",
                   "data=2",
@@ -285,13 +289,13 @@ std::vector<Mutation> mutations() {
   // Pipelines.
   list.push_back({"tied gradients are not summed",
                   "pipeline=2",
-                  removed(over(Kind::reduce_gradients, parallel::groups::tied)),
+                  removed(over(parallel::groups::tied)),
                   {"reduced gradient of embedding.tokens.weight", "tied group"}});
   list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
   list.push_back({"two sent micro-batches change places",
                   "pipeline=2",
                   exchanged(Kind::send_activation, &Instruction::peer_slot),
-                  {"norm_forward micro-batch 0 segment 6: norm_out", "comes from pipeline rank 0"}});
+                  {"norm micro-batch 0 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"two loaded micro-batches change places",
                   "pipeline=2 schedule=gpipe",
                   exchanged(Kind::load_batch, &Instruction::batch_slot),
@@ -299,7 +303,7 @@ std::vector<Mutation> mutations() {
   list.push_back({"the wrong slot is sent",
                   "pipeline=2",
                   changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
-                  {"norm_forward micro-batch 1 segment 6: norm_out", "comes from pipeline rank 0"}});
+                  {"norm micro-batch 1 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"the gradient before is sent",
                   "pipeline=2",
                   changed(of(Kind::send_gradient, 1), [](Instruction& i) { i.gradient_out = 1 - i.gradient_out; }),
@@ -308,7 +312,7 @@ std::vector<Mutation> mutations() {
                   "pipeline=2",
                   changed(
                       [](const Instruction& i) {
-                        const bool backward = i.kind == Kind::backward_input || i.kind == Kind::exchange_backward;
+                        const bool backward = i.kind == Kind::backward_input || i.kind == Kind::norm_backward;
                         return backward && i.micro_batch == 1 && i.segment == 2;
                       },
                       [](Instruction& i) { i.slot = 1 - i.slot; }),
@@ -322,22 +326,21 @@ std::vector<Mutation> mutations() {
                   changed(of(Kind::backward_weight, 3, 0), [](Instruction& i) { i.accumulate_tokens = false; }),
                   {"backward_weight micro-batch 3 segment 0: gradient of embedding.tokens.weight"}});
   // FP8 operands. Scales are powers of two, so a wrong one shows in the smallest elements only.
-  const auto all_of = [](InstructionKind kind) { return removed([=](const Instruction& i) { return i.kind == kind; }); };
+  const auto all_of = [](model::PassTensor scale) {
+    return removed([=](const Instruction& i) { return parallel::agrees_on(i, scale); });
+  };
   const auto fp8 = [&](Mutation m) {
     m.set = {"precision.matmul=fp8", "precision.compute=fp64"};
     m.shows_in_fp64_only = true;
     list.push_back(std::move(m));
   };
-  fp8({"scales of activations are not shared",
-       "tensor=4",
-       all_of(Kind::exchange_forward_scale),
-       {"exchange_forward micro-batch"}});
+  fp8({"scales of activations are not shared", "tensor=4", all_of(model::PassTensor::activation_scale), {"micro-batch"}});
   fp8({"scales of gathered operands are not shared",
        "tensor=4",
        scale_of_gathered_dropped(),
        {"backward_input micro-batch 0 segment 8", "gradient of up"}});
-  fp8({"scales of gradients are not shared", "tensor=4", all_of(Kind::exchange_backward_scale), {"micro-batch"}});
-  fp8({"scales of weights are not shared", "tensor=4", all_of(Kind::exchange_weight_scales), {"step 2", "micro-batch"}});
+  fp8({"scales of gradients are not shared", "tensor=4", all_of(model::PassTensor::gradient_scale), {"micro-batch"}});
+  fp8({"scales of weights are not shared", "tensor=4", removed(parallel::shares_weight_scales), {"step 2", "micro-batch"}});
   // Of this one the largest of a matrix and of a quarter of it have a power of two times 448 between them.
   list.back().set.insert(list.back().set.end(), {"model.layers=10", "run.seed=1"});
   fp8({"weights stay as they were quantized before the update",

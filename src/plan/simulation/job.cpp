@@ -13,13 +13,13 @@
 
 namespace plait::plan::simulation {
 
-using parallel::Group;
+using parallel::GroupStream;
 using parallel::Instruction;
 using parallel::StreamRole;
 
 namespace {
 
-ProgramTable make_table(const parallel::Program& program, const std::vector<Group>& groups) {
+ProgramTable make_table(const parallel::Program& program, const std::vector<GroupStream>& groups) {
   ProgramTable table{.program = &program, .entries = {}, .streams = {}, .collectives = {}, .last_compute = none};
   table.streams.resize(program.streams.size());
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
@@ -40,7 +40,8 @@ ProgramTable make_table(const parallel::Program& program, const std::vector<Grou
       std::vector<int>& collectives = table.collectives[entry.group];
       entry.turn = static_cast<int>(collectives.size());
       collectives.push_back(n);
-      require(table.group_stream(entry.group) == i.stream, "simulation: the collectives of a group are all on one stream");
+      require(table.group_stream(entry.group) == i.stream,
+              "simulation: the collectives of a group for one purpose are all on one stream");
     }
     table.entries.push_back(entry);
   }
@@ -135,7 +136,7 @@ class JobBuilder {
     for (std::size_t kind = 0; kind < job_.groups.size(); ++kind) {
       for (int rank = 0; rank < job_.ranks(); ++rank) {
         if (job_.table(rank).collectives[kind].empty() || job_.meet_of[at(rank)][kind] != none) continue;
-        Meet meet{.group = kind, .ranks = set_.members(job_.groups[kind], rank)};
+        Meet meet{.group = kind, .ranks = set_.members(job_.groups[kind].group, rank)};
         if (meet.ranks.size() < 2) continue;
         bool bytes = false;
         for (const int member : meet.ranks) {

@@ -13,7 +13,7 @@
 
 namespace plait::plan::simulation {
 
-constexpr std::size_t group_kinds = 6;  // a job has at most so many
+constexpr std::size_t group_kinds = 8;  // groups by stream: a job has at most so many
 constexpr int none = -1;
 
 // Who takes part in an instruction.
@@ -61,11 +61,11 @@ struct Meet {
 
 struct Job {
   parallel::Layout layout;
-  std::vector<parallel::Group> groups;   // over which something runs
-  std::vector<ProgramTable> tables;      // as ProgramSet::programs
-  std::vector<int> table_of;             // by rank
-  std::vector<std::vector<Work>> works;  // rows by instruction; ranks whose work is the same share one
-  std::vector<int> work_of;              // by rank: index into `works`
+  std::vector<parallel::GroupStream> groups;  // over which something runs
+  std::vector<ProgramTable> tables;           // as ProgramSet::programs
+  std::vector<int> table_of;                  // by rank
+  std::vector<std::vector<Work>> works;       // rows by instruction; ranks whose work is the same share one
+  std::vector<int> work_of;                   // by rank: index into `works`
   std::vector<Meet> meets;
   std::vector<std::array<int, group_kinds>> meet_of;  // by rank; none: alone
   std::vector<Flow> flows;

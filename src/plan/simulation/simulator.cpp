@@ -49,8 +49,8 @@ class RankStep {
     parallel::StepTimes times;
     times.end = to_ms * (now_[table_.last_compute].end - begin);
     for (const int n : maker.communication()) {
-      times.communication.push_back(communication(n, now_[n], begin));
-      times.previous.push_back(communication(n, before_[n], begin));
+      times.communication.push_back(communication(n, now_[maker.first_of(n)].came, now_[n], begin));
+      times.previous.push_back(communication(n, before_[maker.first_of(n)].came, before_[n], begin));
     }
     for (const int n : maker.waits()) times.waits.push_back({to_ms * (reached(n) - begin), to_ms * (now_[n].came - begin)});
     return maker.make(times);
@@ -59,8 +59,9 @@ class RankStep {
  private:
   // As an instruction is measured (runtime/step_recorder.h): from when its own stream came to it. When the sender was ready is
   // known of receives.
-  parallel::CommunicationTimes communication(int n, const RunTimes& t, double begin) const {
-    parallel::CommunicationTimes times{to_ms * (t.came - begin), to_ms * (t.end - begin), std::nullopt};
+  // `came`: to an exchange, to the first of its instructions.
+  parallel::CommunicationTimes communication(int n, double came, const RunTimes& t, double begin) const {
+    parallel::CommunicationTimes times{to_ms * (came - begin), to_ms * (t.end - begin), std::nullopt};
     if (parallel::is_receive(table_.program->at(n).kind)) times.ready = to_ms * (t.begin - begin);
     return times;
   }

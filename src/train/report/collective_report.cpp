@@ -9,6 +9,7 @@
 #include "comm/p2p/symmetric_memory.h"
 #include "core/format_bytes.h"
 #include "core/names.h"
+#include "parallel/exchanges.h"
 #include "train/report/link_table.h"
 
 namespace plait::train {
@@ -58,11 +59,11 @@ std::string table_of(const Json& links, int width) { return links.empty() ? "" :
 Json exchange_report(const parallel::RankPlan& plan, Json links) {
   Json report = report_of(plan, Axis::tensor, plan.exchanges, std::move(links));
   if (report.is_null()) return report;
-  if (plan.goes_by_links(parallel::groups::tensor) && plan.device_kind == DeviceKind::cuda) {
-    const std::size_t bytes = plan.slice_bytes(parallel::groups::tensor);
+  if (plan.goes_by_links(parallel::exchange_group) && plan.device_kind == DeviceKind::cuda) {
+    const std::size_t bytes = plan.slice_bytes(parallel::exchange_group);
     int exchanges = 0, by_kernel = 0;
-    for (const parallel::Instruction& i : plan.train.instructions) {
-      if (!is_exchange(i.kind) || !i.exchange.communicates()) continue;
+    for (const parallel::Exchange& e : parallel::exchanges_of(plan.train)) {
+      const parallel::Instruction& i = plan.train.at(parallel::first_collective(plan.train, e));
       ++exchanges;
       if (bytes <= plan.exchanges.longest_beside(i.beside)) ++by_kernel;
     }
