@@ -7,7 +7,7 @@
 namespace plait::ops {
 namespace {
 
-// What receives find_scale() of `written`.
+// `scale` receives find_scale() of `written`.
 void check_scale(const ArgumentCheck& check, const char* name, const View& written, const View& scale) {
   check.optional_tensor("scale", scale, DType::f32, {scale_floats});
   if (scale) check.fp8_operand(name, written);

@@ -1,8 +1,8 @@
-// GELU (tanh approximation, Hendrycks & Gimpel 2016) and SwiGLU (Shazeer 2020) as separate passes. Linear layers fuse GELU
-// in their epilogues where that is faster; its separate forward serves FP8 and activation recompute.
+// GELU (tanh approximation, Hendrycks & Gimpel 2016) and SwiGLU (Shazeer 2020) as separate passes. Linear layers fuse GELU into
+// their epilogues where that is faster; the separate forward pass serves FP8 and activation recompute.
 //
-// `scale`, where given, receives find_scale() of what is written (of dx, y, dgate_up) without reading that again; x, y and so
-// on are as find_scale() needs them then.
+// `scale`, where given, receives find_scale() of the output (dx, y or dgate_up) without reading it again. The tensors must then
+// meet find_scale()'s requirements.
 #pragma once
 
 #include "core/stream.h"
@@ -18,8 +18,8 @@ void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View d
 
 // gate_up[rows, 2 * dim] holds gate in columns [0, dim) and up in [dim, 2 dim).  y[rows, dim] = silu(gate) * up
 void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale = {});
-// dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up. `y`, if given, receives what forward wrote, with the
-// same bits: for who did not keep it. It may alias dy.
+// dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up. `y`, if given, receives the forward output again,
+// with the same bits, for callers that did not keep it. It may alias dy.
 void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y = {}, View scale = {});
 
 }  // namespace plait::ops

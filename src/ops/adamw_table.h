@@ -1,5 +1,5 @@
-// The layout of the table that adamw_table() returns: an array of AdamWPiece and, where moments are bf16, one of as many
-// ElementNumbers behind it, of the same pieces. Private to ops; shared by cpu/ and cuda/.
+// The layout of adamw_table()'s result: an array of AdamWPiece and, where moments are bf16, an array of as many ElementNumbers
+// behind it, one per piece. Private to ops; shared by cpu/ and cuda/.
 #pragma once
 
 #include <cstdint>

@@ -19,19 +19,19 @@ class ArgumentCheck {
 
   bool on_cuda() const { return device_.is_cuda(); }
 
-  // Given, with `rank` dims and a type that ops compute with: f32, bf16, or f64 on the host.
+  // Requires a tensor with `rank` dims and a compute type: f32, bf16, or f64 on the host.
   void compute_tensor(const char* name, const View& view, int rank) const;
-  void tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;           // given, exactly this
-  void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // the same, or empty
-  // Given, [rows, columns], as find_scale() and quantize() (ops/quantize.h) need it.
+  void tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;           // required, exactly this
+  void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // exactly this, or empty
+  // Requires [rows, columns] as find_scale() and quantize() (ops/quantize.h) need it.
   void fp8_operand(const char* name, const View& view) const;
-  // A gradient of a parameter: `compute` itself or, for bf16, f32.
+  // Requires the gradient of a parameter: type `compute` or, for bf16, f32.
   void gradient(const char* name, const View& view, DType compute, const Shape& shape) const;
   void same_elements(const char* name, const View& view, std::int64_t elements) const;
   void given(const char* name, const View& view) const;
   void absent(const char* name, const View& view, const char* reason) const;
   void distinct(const char* name, const View& view, const char* other_name, const View& other) const;  // not the same memory
-  // Anything else: `rule` says what a correct argument satisfies, `got` what was found instead.
+  // Any other rule: `rule` says what a correct argument satisfies, `got` what was found instead.
   void that(bool holds, const char* name, const char* rule, const std::string& got) const;
 
  private:
@@ -43,7 +43,7 @@ class ArgumentCheck {
 
 std::string describe(const View& view);  // "f32 [4, 8]" or "nothing"
 
-// The type of statistics, losses and log-sum-exps beside tensors of type `compute`: f64 for f64, otherwise f32.
+// The type of statistics, losses and log-sum-exps for a compute type: f64 for f64, otherwise f32.
 DType statistics_type(DType compute);
 
 }  // namespace plait::ops

@@ -14,8 +14,8 @@
 
 namespace plait::ops {
 
-// Scratch that attention needs in the context's workspace for this shape, in bytes (0 on the host). Callers check it against
-// workspace_bytes when they plan memory; the ops throw InternalError when it does not fit.
+// Workspace bytes that attention needs for this shape (0 on the host). Callers check it against workspace_bytes when they plan
+// memory; the ops throw InternalError when it does not fit.
 std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& shape, DType dtype);
 
 // out[batch * sequence, heads * head_dim];  lse[batch, heads, sequence]: log-sum-exp of the scaled scores, f32 (f64 for f64).

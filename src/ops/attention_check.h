@@ -7,7 +7,7 @@
 namespace plait::ops {
 
 void check_attention_shape(const ArgumentCheck& check, const AttentionShape& shape);
-// Given exactly where documents are separate.
+// `starts` is required where documents are separate and must be empty otherwise.
 void check_starts(const ArgumentCheck& check, const AttentionShape& shape, const View& starts);
 Shape packed_qkv_shape(const AttentionShape& shape);  // [batch * sequence, (heads + 2 * kv_heads) * head_dim]
 

@@ -8,7 +8,7 @@
 namespace plait::ops {
 namespace {
 
-// What both halves of a split cross-entropy take. Returns the number of columns that are not padding.
+// Checks the arguments that both halves of a split cross-entropy share. Returns the number of columns that are not padding.
 std::int64_t check_part(const ArgumentCheck& check, const View& logits, const View& targets, std::int64_t vocab,
                         std::int64_t first_token) {
   check.compute_tensor("logits", logits, 2);

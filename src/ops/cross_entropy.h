@@ -1,4 +1,4 @@
-// Softmax cross-entropy that turns logits into their gradient in place: there is never a second logits buffer.
+// Softmax cross-entropy that turns logits into their gradient in place, so there is never a second logits buffer.
 #pragma once
 
 #include "core/stream.h"
@@ -18,13 +18,13 @@ struct CrossEntropy {
 };
 void cross_entropy(StreamRef stream, const CrossEntropy& args);
 
-// The same for a vocabulary split over tensor-parallel ranks, each holding the logits of its own tokens only (Shoeybi et al.
-// 2019, section 3): every rank computes the statistics of its columns, the ranks gather all statistics, every rank finishes.
-// Column c is token first_token + c. vocab is the size of the whole vocabulary minus first_token; columns >= vocab are padding,
-// so vocab <= 0 means that all columns are padding. A target in another rank's columns is not an error.
+// Cross-entropy for a vocabulary split over tensor-parallel ranks, each holding the logits of its own tokens only (Shoeybi et
+// al. 2019, section 3): every rank computes the statistics of its columns, the ranks gather all statistics, every rank
+// finishes. Column c is token first_token + c. vocab is the size of the whole vocabulary minus first_token; columns >= vocab
+// are padding, so vocab <= 0 means that all columns are padding. A target in another rank's columns is not an error.
 
-// statistics[rows, 3] (f32; f64 for f64): the largest logit m (-inf where there is none), Σ exp(logit - m), and the target's
-// logit if its column is here, else 0.
+// statistics[rows, 3] (f32; f64 for f64): the largest logit m (-inf if there is none), Σ exp(logit - m), and the target's logit
+// if its column is here, else 0.
 struct CrossEntropyStatistics {
   View logits, targets;
   View statistics;
@@ -33,8 +33,8 @@ struct CrossEntropyStatistics {
 };
 void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& args);
 
-// From the statistics of all ranks, [ranks, rows, 3], the losses (all ranks get the same bits) and this rank's columns of the
-// gradient, as cross_entropy does; combined in rank order.
+// Computes, from the statistics of all ranks, [ranks, rows, 3], the losses (all ranks get the same bits) and this rank's
+// columns of the gradient, as cross_entropy does; combined in rank order.
 struct CrossEntropyFinish {
   View logits, targets, statistics;
   View losses;

@@ -22,7 +22,7 @@
 #include "ops/rope.h"
 #include "ops/row_sums.h"
 
-// What every device implements: add an operation here.
+// The operations that every device implements: add an operation here.
 #define PLAIT_OPS_IMPLEMENTATIONS                                     \
   decltype(ops::make_op_context) make_op_context;                     \
   decltype(ops::gelu_forward) gelu_forward;                           \

@@ -10,7 +10,7 @@ std::vector<LibraryVersion> library_versions(DeviceKind kind) {
   if constexpr (PLAIT_HAS_CUDA) {
     if (kind == DeviceKind::cuda) return cuda::library_versions();
   }
-  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": what follows the number is this processor's.
+  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the words after the number describe this processor.
   std::istringstream words(openblas_get_config());
   LibraryVersion version;
   words >> version.name >> version.version;

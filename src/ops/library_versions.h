@@ -1,4 +1,4 @@
-// The libraries that operations are made of.
+// The names and versions of the libraries that operations use.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct LibraryVersion {
   std::string name, version;  // "cuDNN", "9.10.2"
 };
 
-// Of those that operations on a device of this kind call. Without a device or a driver too.
+// The libraries called by operations on a device of this kind. Works without a device or a driver too.
 std::vector<LibraryVersion> library_versions(DeviceKind kind);
 
 namespace cuda {

@@ -6,7 +6,7 @@
 namespace plait::ops {
 namespace {
 
-// Of tensor[rows, columns], quantized in the form that a product reads.
+// Checks the quantized form of tensor[rows, columns] that a product reads.
 void check_quantized(const ArgumentCheck& check, const char* name, const View& tensor, const Quantized& quantized,
                      View Quantized::* form) {
   const Shape& shape = tensor.shape;

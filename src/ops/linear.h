@@ -1,12 +1,12 @@
 // Linear layers (matrix products with fused epilogues).
 //
-// Row-major throughout. dtype rules: x, w, y, residual, pre_activation, bias and their gradients have one compute type T
-// (f32, f64 on the host only, or bf16); dw and dbias have the gradient type G, which is T or, for T = bf16, f32. Products
-// accumulate in at least float; f32 on CUDA means full f32, not TF32.
+// Row-major throughout. dtype rules: x, w, y, residual, pre_activation, bias and their gradients have one compute type T (f32,
+// f64 on the host only, or bf16); dw and dbias have the gradient type G, which is T or, for T = bf16, f32. Products accumulate
+// in at least float; f32 on CUDA means full f32, not TF32.
 //
-// FP8: where both operands of a product are given quantized as well (x8, w8 or dy8), the product is of scale · values of these.
-// Each says in which form. All else is as without: what is added, activation functions, dbias and the type of the result. Of x,
-// w and dy themselves no more than type and shape is wanted then, but for dbias dy.
+// FP8: where both operands of a product are also given quantized (x8, w8 or dy8), the product is computed from their scale ·
+// values. Each member says in which form. Everything else stays as without: the additions, activation functions, dbias and the
+// type of the result. x, w and dy themselves then only supply type and shape, except that dbias reads dy.
 #pragma once
 
 #include "core/stream.h"
@@ -46,7 +46,7 @@ struct LinearBackwardWeight {
   View dy, x;
   View dw, dbias;
   bool accumulate = false;
-  Quantized dy8 = {}, x8 = {};  // both `transposed`; then nothing is read of x, and of dy only for dbias
+  Quantized dy8 = {}, x8 = {};  // both `transposed`; then x is not read, and dy only for dbias
 };
 void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBackwardWeight& args);
 

@@ -16,15 +16,15 @@ namespace plait::ops {
 
 using plait::NormKind;
 
-// What tensor-parallel ranks push to one of them, and the residual stream.
+// The contributions that tensor-parallel ranks push to one of them, plus the residual stream.
 inline constexpr int most_norm_addends = link_collectives::most_ranks + 1;
 
 // sum[rows, dim] = x[0] + x[1] + ... (+ bias[dim]), added in this order in float (double for f64) and rounded once;
 // y = norm(sum) * gamma (+ beta)
-//   x: 1 to most_norm_addends of them. residual: receives the sum, and may be one of x; needed where there is something to add.
+//   x: 1 to most_norm_addends of them. residual: receives the sum, and may be one of x; required if there is something to add.
 //   beta: LayerNorm only (empty for RMSNorm).
 //   mean[rows] (LayerNorm only) and rstd[rows]: written for the backward pass.
-//   scale: optional; receives find_scale() of y (ops/quantize.h), which is as that needs it then.
+//   scale: optional; receives find_scale() of y (ops/quantize.h), which must then meet find_scale()'s requirements.
 struct NormForward {
   NormKind kind = NormKind::layer_norm;
   std::vector<View> x;
@@ -36,12 +36,12 @@ struct NormForward {
 void norm_forward(StreamRef stream, OpContext& context, const NormForward& args);
 
 // dx[rows, dim] = dresidual[rows, dim] + gradient through the norm;  dgamma, dbeta (+)= their gradients.
-//   x: what was normalised (the residual if there was one). dresidual: optional gradient arriving past the norm (the residual
-//   branch); may alias dx.
+//   x: the input that was normalised (the residual if there was one). dresidual: optional gradient arriving past the norm (the
+//   residual branch); may alias dx.
 //   dy: the gradient of y, or 1 to most_norm_addends parts of it, added in this order in float (double for f64) and rounded to
 //   T once. None may alias dx. accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
 //   workspace: scratch instead of the context's, for a stream that the context does not serve; norm_workspace_bytes(dim).
-//   scale: optional, as above; of dx.
+//   scale: optional, as above, but of dx.
 struct NormBackward {
   NormKind kind = NormKind::layer_norm;
   View x, gamma, mean, rstd;

@@ -19,7 +19,7 @@ void require_cuda_build(const char* what) {
 
 std::size_t workspace_bytes(DeviceKind kind, const WorkspaceNeeds& needs) {
   if (kind == DeviceKind::host) return cpu::workspace_bytes();
-  // Matrix products take 64 MiB of it; sorting tokens and two-stage reductions fit in the rest.
+  // Matrix products use 64 MiB of it; sorting tokens and two-stage reductions fit in the rest.
   constexpr std::size_t base = std::size_t{192} << 20;
   const AttentionShape& a = needs.attention;
   const auto query_heads = static_cast<std::size_t>(a.batch * a.heads * a.sequence);

@@ -1,7 +1,7 @@
-// What the operations of one rank share: library handles, chosen algorithms and scratch memory.
+// State shared by the operations of one rank: library handles, chosen algorithms and scratch memory.
 //
-// One OpContext serves one device and one stream at a time: two streams of a rank need two contexts, because the scratch
-// memory is reused from op to op in stream order. No op allocates device memory; all scratch comes from `workspace`.
+// One OpContext serves one device and one stream at a time: two streams of a rank need two contexts, because the scratch memory
+// is reused from op to op in stream order. No op allocates device memory; all scratch comes from `workspace`.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 namespace plait::ops {
 
 struct OpContextOptions {
-  // Same bits on every run: no atomics in attention's backward, and the library's first matrix-product algorithm instead of
-  // the fastest of several timed ones.
+  // Same bits on every run: no atomics in attention's backward, and the library's first matrix-product algorithm instead of the
+  // fastest of those timed.
   bool deterministic = false;
   // Candidates timed per matrix-product shape when not deterministic; 1 takes the library's first choice untimed.
   int matmul_candidates = 12;
@@ -31,19 +31,18 @@ class OpContext {
   virtual const OpContextOptions& options() const = 0;
   // Scratch memory of the context; valid in stream order until the next op that uses the context.
   virtual View workspace() const = 0;
-  // While tuning is on (the default after construction), the first call of an op with a new shape may time several
-  // candidates. That blocks the host and fills the op's outputs with garbage before they are computed (outputs that are
-  // accumulated into are saved first). After set_tuning(false), a new shape takes the library's first choice and is counted
-  // in untuned_shapes().
+  // While tuning is on (the default after construction), the first call of an op with a new shape may time candidates. That
+  // blocks the host and fills the op's outputs with garbage before they are computed (outputs that are accumulated into are
+  // saved first). After set_tuning(false), a new shape uses the library's first choice and is counted in untuned_shapes().
   virtual void set_tuning(bool on) = 0;
   virtual int untuned_shapes() const = 0;
   // The choices made so far, one line of text each. Stored with a run and given to another context (same device model, same
-  // library versions), they make it choose the same. adopt_choices returns the number of lines that it could not use.
+  // library versions), they make it choose the same. adopt_choices returns the number of lines it could not use.
   virtual std::vector<std::string> choices() const = 0;
   virtual int adopt_choices(const std::vector<std::string>& choices) = 0;
 };
 
-// What decides how much workspace a context needs: the largest attention it will be asked for.
+// The needs that determine a context's workspace: the largest attention it will be asked for.
 struct WorkspaceNeeds {
   AttentionShape attention;  // all zero: no attention
   DType compute = DType::bf16;

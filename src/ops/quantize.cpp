@@ -10,7 +10,7 @@
 namespace plait::ops {
 
 float fp8_scale(double largest) {
-  // The least whose inverse is a normal number of 32 bits too.
+  // The least exponent whose inverse is also a normal 32-bit number.
   constexpr int least = -126, most = 127;
   if (!std::isfinite(largest)) return std::numeric_limits<float>::infinity();
   int exponent = least;

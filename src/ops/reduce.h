@@ -12,12 +12,12 @@ namespace plait::ops {
 // out[0] (+)= scale * Σ values.  values f32 or f64, any shape; out of the same type.
 void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate);
 
-// out[0] = Σ values² over all of `parts`, 0 where there are none.  parts f32, f64 or bf16, all of one type; out f32 (f64 for
-// f64). Summed in at least float, pairwise by blocks.
+// out[0] = Σ values² over all of `parts`, 0 if there are none.  parts f32, f64 or bf16, all of one type; out f32 (f64 for f64).
+// Summed in at least float, pairwise by blocks.
 void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> parts, View out);
 
-// out[0] (+)= how many of the targets are ignored, -1 (ops/cross_entropy.h).  targets i32, any shape; out f32 or f64, exact up
-// to 2^24 in f32.
+// out[0] (+)= the number of ignored targets, -1 (ops/cross_entropy.h).  targets i32, any shape; out f32 or f64, exact up to
+// 2^24 in f32.
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate);
 
 }  // namespace plait::ops

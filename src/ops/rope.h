@@ -10,9 +10,9 @@
 
 namespace plait::ops {
 
-// Llama 3.1's frequencies for longer sequences (meta-llama/llama-models, apply_scaling): one that turns fewer than
+// Llama 3.1's frequencies for longer sequences (meta-llama/llama-models, apply_scaling). A frequency that turns fewer than
 // `low_freq_factor` times in `original_max_position` positions is divided by `factor`, one that turns more than
-// `high_freq_factor` times stays, and in between the two are mixed in proportion. factor 1: none is changed.
+// `high_freq_factor` times is kept, and in between the two are mixed in proportion. factor 1: all are kept.
 struct RopeScaling {
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4, original_max_position = 8192;
 };

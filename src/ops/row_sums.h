@@ -1,4 +1,4 @@
-// What an operation that writes or reads a tensor can sum on the way: the tensor over its rows, for the gradient of a bias.
+// The sum of a tensor over its rows, for the gradient of a bias, made by an operation that writes or reads the tensor anyway.
 #pragma once
 
 #include "core/stream.h"
@@ -7,14 +7,14 @@
 
 namespace plait::ops {
 
-// Of a tensor [rows, columns]: out[columns] (+)= its sums over rows, in the tensor's type or f32 for bf16. Without `out` none
+// out[columns] (+)= the sums over rows of a tensor [rows, columns], in the tensor's type or f32 for bf16. Without `out` no sums
 // are wanted.
 struct RowSums {
   View out = {};
   bool accumulate = false;
 };
 
-// By itself: of x as it is there.
+// Sums the rows of x, as a separate operation.
 void sum_rows(StreamRef stream, OpContext& context, View x, const RowSums& sums);
 
 }  // namespace plait::ops

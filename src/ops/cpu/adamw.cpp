@@ -31,7 +31,7 @@ class RoundingWords {
   PhiloxBlock words_ = {};
 };
 
-// S: of the moments, M or bf16.
+// S: type of the moments, M or bf16.
 template <typename T, typename G, typename S>
 void update(const AdamW& args, const OptimizerState& state) {
   using M = Statistic<T>;

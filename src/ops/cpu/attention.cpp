@@ -33,7 +33,7 @@ struct Keys {
   std::int64_t begin = 0, end = 0;
 };
 
-// What the rows of one sequence see.
+// The keys that each row of one sequence sees.
 class Sight {
  public:
   Sight(const AttentionShape& s, const View& starts, std::int64_t batch)
@@ -48,15 +48,15 @@ class Sight {
   std::int64_t window_;
 };
 
-// A block of rows [first, first + rows), whose scores have a column for each key that any of them sees: what the first row sees
-// first, and all up to the last row.
+// Rows [first, first + rows). Their scores have a column for each key that any of them sees: from the first row's first key up
+// to the last row's own.
 struct Block {
   Block(const AttentionShape& s, const Sight& sight, std::int64_t first_row)
       : first(first_row),
         rows(std::min(block_rows, s.sequence - first_row)),
         first_key(sight.of(first_row).begin),
         columns(first_row + rows - first_key) {}
-  // Of its row i, counted from first_key.
+  // The keys that row i of the block sees, counted from first_key.
   Keys seen(const Sight& sight, std::int64_t i) const {
     const Keys keys = sight.of(first + i);
     return {keys.begin - first_key, keys.end - first_key};
@@ -64,7 +64,7 @@ struct Block {
   std::int64_t first, rows, first_key, columns;
 };
 
-// scores[j] = exp(scores[j] - shift) of what is seen; the others become 0.
+// scores[j] = exp(scores[j] - shift) for visible keys; the others become 0.
 template <typename A>
 void exponentiate_row(A* scores, Keys seen, std::int64_t columns, A shift) {
   std::fill(scores, scores + seen.begin, A(0));

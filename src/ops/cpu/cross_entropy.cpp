@@ -40,8 +40,8 @@ class LogitRows {
     return ordered_sum<double>(vocab_, [&](std::int64_t i) { return exponentials_[static_cast<std::size_t>(i)]; });
   }
 
-  // Turns the logits of the row that was exponentiated last into (exponential / total - onehot) * scale; target -1: in none of
-  // these columns.
+  // Turns the logits of the row exponentiated last into (exponential / total - onehot) * scale; target -1: not in these
+  // columns.
   void write_gradient(std::int64_t row, double total, A scale, std::int64_t target) {
     T* to = at(row);
     const A* from = exponentials_.get();
@@ -84,14 +84,14 @@ void whole_rows(const CrossEntropy& args) {
   }
 }
 
-// The part's column of a target; -1 where it has none.
+// The part's column of a target; -1 if it has none.
 std::int64_t column_of(std::int64_t target, std::int64_t first_token, std::int64_t vocab, std::int64_t columns) {
   const std::int64_t column = target - first_token;
   require_in_vocabulary(target >= -1 && (column < vocab || column >= columns));
   return column >= 0 && column < vocab ? column : -1;
 }
 
-// What to subtract from logits of which the largest is `most`: -inf - -inf is not a number.
+// The number to subtract from logits whose largest is `most`: -inf - -inf is not a number.
 template <typename A>
 A finite_shift(A most) {
   return most == minus_infinity<A> ? A(0) : most;

@@ -45,7 +45,7 @@ void forward(const EmbeddingForward& args) {
   }
 }
 
-// table[index[k]] += dy[rows[k]], where equal indices are neighbours: one rounding per table row, whatever G is.
+// table[index[k]] += dy[rows[k]], where equal indices are neighbours: one rounding per table row, for any G.
 template <typename T, typename G>
 void add_rows(const std::vector<std::int64_t>& rows, const auto& index_of, const T* dy, G* table, std::int64_t dim) {
   std::vector<Arithmetic<G>> sums(static_cast<std::size_t>(dim));

@@ -10,7 +10,7 @@
 namespace plait::ops::cpu {
 namespace {
 
-// An operand of a product: a tensor's own elements, or what they are quantized to.
+// An operand of a product: a tensor's own elements, or their quantized values.
 template <typename T>
 class ProductOperand {
  public:

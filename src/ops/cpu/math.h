@@ -1,5 +1,5 @@
-// Elementary functions and sums for host kernels. In float all of them vectorise for plain x86-64, where they are inlined (so
-// always). They give the same bits on every run.
+// Elementary functions and sums for host kernels. All float versions vectorise for plain x86-64 where they are inlined (so
+// always), and give the same bits on every run.
 #pragma once
 
 #include <algorithm>

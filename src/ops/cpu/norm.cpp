@@ -27,7 +27,7 @@ void forward(const NormForward& args) {
         for (std::size_t k = 1; k < args.x.size(); ++k) sum += load(args.x[k].as<T>()[row * dim + i]);
         residual[i] = store<T>(bias ? sum + load(bias[i]) : sum);
       }
-      x = residual;  // what backward will read, rounding included
+      x = residual;  // the backward pass reads this, rounding included
     }
     const double mean = centred ? ordered_sum<double>(dim, [&](std::int64_t i) { return load(x[i]); }) / n : 0.0;
     const double variance = ordered_sum<double>(dim,

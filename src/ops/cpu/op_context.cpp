@@ -1,5 +1,5 @@
-// The host's op context. Nothing to tune and no library handles; scratch comes from the C++ heap, which on the host costs
-// nothing that matters, so the workspace stays unused.
+// The host's op context. It has nothing to tune and no library handles; scratch comes from the C++ heap, which is cheap on the
+// host, so the workspace stays unused.
 #include "core/error.h"
 #include "ops/implementations.h"
 

@@ -8,7 +8,7 @@
 namespace plait::ops::cpu {
 namespace {
 
-// Sums of 4096 neighbours first, then the sum of those.
+// Sums blocks of 4096 neighbours first, then their sums.
 template <typename Term>
 double blocked_sum(std::int64_t count, Term term) {
   constexpr std::int64_t block = 4096;

@@ -1,4 +1,4 @@
-// Element types on the host: which type an element is computed in, and how it gets there and back.
+// Element types on the host: the type in which an element is computed, and the conversions to and from it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace plait::ops::cpu {
 template <typename T>
 using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
-// The type of statistics and losses beside tensors of T (statistics_type() in types).
+// The type of statistics and losses for elements of type T (see statistics_type()).
 template <typename T>
 using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -40,7 +40,7 @@ void with_type(DType dtype, F&& f) {
   }
 }
 
-// The same for a parameter gradient's type G beside compute type T: T itself or, for bf16, f32.
+// Calls f for a parameter gradient's type G with compute type T: T itself or, for bf16, f32.
 template <typename T, typename F>
 void with_gradient_type(DType dtype, F&& f) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -69,7 +69,7 @@ class Operand {
   const Arithmetic<T>* data_;
 };
 
-// Where a result of type T is computed: its own memory, or for bf16 float scratch that finish() rounds into it.
+// The buffer in which a result of type T is computed: its own memory, or for bf16 float scratch that finish() rounds into it.
 template <typename T>
 class Result {
  public:
@@ -82,7 +82,7 @@ class Result {
     }
   }
   Arithmetic<T>* data() { return data_; }
-  // Starts from the values that are in the result already.
+  // Starts from the values already in the result.
   void load_present() {
     if constexpr (std::is_same_v<T, BFloat16>) {
       const BFloat16* from = view_.as<BFloat16>();

@@ -6,7 +6,7 @@
 namespace plait::ops::cuda {
 namespace {
 
-// What a body of elementwise() gives its packs to, where no scale is wanted.
+// Receives the packs of an elementwise() body where no scale is wanted, and drops them.
 struct Untaken {
   template <typename P>
   __device__ void take(const P&) const {}
@@ -95,7 +95,7 @@ struct SwigluBackward {
   }
 };
 
-// body[T] over `count` elements, and the scale of what it writes if that is wanted: then T is bf16 and all is in whole packs.
+// body[T] over `count` elements, and the scale of its output if one is wanted: then T is bf16 and all packs are whole.
 template <typename T, typename Body>
 void activate(StreamRef stream, OpContext& context, std::int64_t count, bool vectorised, const Body& body, View scale) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -107,7 +107,7 @@ void activate(StreamRef stream, OpContext& context, std::int64_t count, bool vec
   elementwise<T>(stream, count, vectorised, body);
 }
 
-// The same for bodies that divide by `dim`: body(first_row) is the one of the rows from there on.
+// activate() for bodies that divide by `dim`: body(first_row) handles the rows from first_row on.
 template <typename T, typename MakeBody>
 void activate_rows(StreamRef stream, OpContext& context, std::int64_t rows, std::int64_t dim, bool vectorised,
                    const MakeBody& body, View written, View scale) {

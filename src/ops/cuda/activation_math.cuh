@@ -1,5 +1,5 @@
-// GELU (tanh approximation), SiLU and their derivatives for device code. Of 16-bit T the hardware's exponential and reciprocal
-// are used: their errors, some 1e-6 of a value, are far below the rounding of the result.
+// GELU (tanh approximation), SiLU and their derivatives for device code. 16-bit T use the hardware's exponential and
+// reciprocal: their relative errors, about 1e-6, are far below the rounding of the result.
 #pragma once
 
 namespace plait::ops::cuda {

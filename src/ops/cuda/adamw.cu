@@ -11,7 +11,7 @@ constexpr int width = 4;  // one 16-byte access of the f32 state
 constexpr int iterations = static_cast<int>(adamw_piece_elements) / (threads * width);
 static_assert(iterations * threads * width == adamw_piece_elements);
 
-// As the kernel computes with them.
+// UpdateCoefficients in the form the kernel computes with.
 struct Coefficients {
   __device__ explicit Coefficients(const UpdateCoefficients& c)
       : lr(c.lr),
@@ -49,8 +49,8 @@ __global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* su
   state->update = coefficients;
 }
 
-// Rounded as written: left to itself the compiler fuses one product here and the other there, and an element's bits would
-// depend on the type of the moments and on where in a piece it stands.
+// Each operation is spelled out: left to itself the compiler fuses different products in different places, and an element's
+// bits would depend on the type of the moments and on its place in a piece.
 __device__ inline void update(const Coefficients& c, float decay, float g, float& m, float& v, float& master) {
   m = fmaf(c.beta1, m, (1.0f - c.beta1) * g);
   v = fmaf(c.beta2, v, (1.0f - c.beta2) * g * g);
@@ -58,7 +58,7 @@ __device__ inline void update(const Coefficients& c, float decay, float g, float
   master = fmaf(-c.lr, fmaf(decay, master, direction), master);
 }
 
-// As rounding_words() in ops/moment_rounding.h: of elements 4 `quad` to 4 `quad` + 3.
+// The device version of rounding_words() in ops/moment_rounding.h, for elements 4 `quad` to 4 `quad` + 3.
 __device__ inline uint4 rounding_words(std::uint64_t key, std::int64_t update, std::int64_t quad) {
   auto low = [](std::uint64_t n) { return static_cast<unsigned>(n); };
   auto high = [](std::uint64_t n) { return static_cast<unsigned>(n >> 32); };
@@ -86,7 +86,7 @@ class RoundingWords {
     return lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w;
   }
 
-  // Of elements `element` to `element` + 3: mostly one call of Philox has all of them.
+  // The words of elements `element` to `element` + 3; usually one call of Philox covers all four.
   __device__ void of(int element, unsigned (&words)[4]) const {
     const std::int64_t number = number_of(element);
     if (number % 4 == 0 && number_of(element + 3) == number + 3) {
@@ -99,7 +99,7 @@ class RoundingWords {
   }
 
  private:
-  // ElementNumbers::of, which divides 64 bits by 64.
+  // ElementNumbers::of without its 64-bit division.
   __device__ std::int64_t number_of(int element) const {
     std::int64_t number = numbers_.first + element;
     if (numbers_.skip != 0) {  // the same in the whole block
@@ -114,7 +114,7 @@ class RoundingWords {
   const std::int64_t update_;
 };
 
-// As rounded_by() in ops/moment_rounding.h.
+// The device version of rounded_by() in ops/moment_rounding.h.
 __device__ inline __nv_bfloat16 rounded_by(float value, unsigned random) {
   constexpr unsigned infinity = 0x7f800000u, largest = 0x7f7fffffu;
   const unsigned all = __float_as_uint(value), magnitude = all & 0x7fffffffu;
@@ -123,7 +123,7 @@ __device__ inline __nv_bfloat16 rounded_by(float value, unsigned random) {
   return __ushort_as_bfloat16(static_cast<unsigned short>(bits));
 }
 
-// Moments as they are kept, M, of the first one m and the second one v; `word`: the element's random number.
+// Moments m and v in the storage type M; `word`: the element's random number.
 __device__ inline void keep(float m, float v, unsigned word, __nv_bfloat16& kept_m, __nv_bfloat16& kept_v) {
   kept_m = rounded_by(m, word & 0xffffu);
   kept_v = rounded_by(v, word >> 16);

@@ -33,7 +33,7 @@ void check_graph(fe::error_t status, const AttentionShape& s, const char* what) 
                     (separate ? " that is Hopper or newer: separate documents need that, or precision.compute=fp32" : ""));
 }
 
-// Dims are [batch, heads, sequence, head_dim] wherever cuDNN speaks; strides say where that lies in our packed rows.
+// cuDNN's dims are always [batch, heads, sequence, head_dim]; the strides say where that lies in our packed rows.
 Tensor packed_tensor(Graph& graph, std::int64_t uid, const AttentionShape& s, std::int64_t heads, std::int64_t row_elements) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_uid(uid)
@@ -78,7 +78,7 @@ Tensor hide_other_documents(const std::shared_ptr<Graph>& graph, const Tensor& s
   return graph->pointwise(scores, hidden, seen, pointwise(fe::PointwiseMode_t::BINARY_SELECT, "hide_other_documents"));
 }
 
-// Which scores count. cuDNN takes its own masks or ours, not both: where documents are separate its own are part of ours.
+// Masks the scores. cuDNN takes its own masks or ours, not both: where documents are separate, ours includes cuDNN's.
 template <typename Attributes>
 void mask(Attributes& attributes, Graph& graph, const AttentionShape& s) {
   constexpr auto aligned = fe::DiagonalAlignment_t::TOP_LEFT;

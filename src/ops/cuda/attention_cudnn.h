@@ -18,7 +18,7 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // The larger of what the two directions need. Builds their graphs; DeviceError where cuDNN has no kernel for the shape.
+  // The larger of the two directions' workspaces. Builds their graphs; DeviceError where cuDNN has no kernel for the shape.
   std::size_t workspace_bytes(const AttentionShape& shape);
   void forward(cudaStream_t stream, const AttentionForward& args, View workspace);
   void backward(cudaStream_t stream, const AttentionBackward& args, View workspace);

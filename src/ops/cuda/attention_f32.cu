@@ -21,7 +21,7 @@ struct Layout {
   int pitch;             // floats per row of a tile in shared memory: odd, so that 32 rows fall into 32 banks
   int window;
   const int* starts;
-  // The first key that a row sees: none before that of an earlier row.
+  // The first key that a row sees; ascending over rows.
   __device__ int first_key(std::int64_t batch, int row) const {
     const int start = starts ? starts[batch * sequence + row] : 0;
     return window > 0 ? max(start, row - window + 1) : start;

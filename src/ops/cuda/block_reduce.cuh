@@ -1,4 +1,4 @@
-// Sums and maxima over a warp or a block, in a fixed order, known to every thread afterwards.
+// Sums and maxima over a warp or a block, in a fixed order; every thread receives the result.
 #pragma once
 
 namespace plait::ops::cuda {

@@ -7,8 +7,8 @@
 
 namespace plait::ops::cuda {
 
-// first[columns] (+)= Σ over parts of partial[0][part, columns], and the same of partial[1] for `second`, which may be empty.
-// Both are f32 or both bf16.
+// first[columns] (+)= Σ over parts of partial[0][part, columns]; `second`, which may be empty, likewise from partial[1]. Both
+// are f32 or both bf16.
 void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View first, View second, bool accumulate);
 
 }  // namespace plait::ops::cuda

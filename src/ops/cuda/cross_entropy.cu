@@ -1,8 +1,8 @@
-// Each row is read from device memory once and written once. In between it lives in shared memory, of one thread block where
-// two rows fit on a multiprocessor, so that one loads and stores while the other computes; else spread over a cluster of as few
-// blocks as that takes. The blocks of a cluster exchange their maximum and their sum of exponentials through distributed shared
-// memory. Rows that are not aligned to 16 bytes, or longer than eight blocks hold, or on devices without clusters longer than
-// one block holds, take a kernel that reads the row three times.
+// Cross-entropy kernels that read each row from device memory once and write it once. In between the row lives in shared
+// memory: of one thread block where two rows fit on a multiprocessor, so that one loads and stores while the other computes;
+// else spread over a cluster of as few blocks as possible. The blocks of a cluster exchange their maximum and their sum of
+// exponentials through distributed shared memory. A kernel that reads the row three times handles rows that are not aligned to
+// 16 bytes, rows longer than eight blocks hold and, on devices without clusters, rows longer than one block holds.
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Threads, 5 * row_threads / Threads)
   if (rank == 0 && threadIdx.x == 0)
     args.losses[row_index] = target < 0 ? 0.0f : logf(softmax.sum) + softmax.maximum - target_logit;
   if (!args.write_gradient) return;
-  if (target < 0) {  // whatever its logits are, NaN too
+  if (target < 0) {  // its logits do not matter, not even NaN
     for (int i = thread_first; i < length; i += stride) store_pack(logits + begin + i, Pack<T, width>{});
     return;
   }
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(streaming_threads) streaming_cross_entropy_ker
   }
 }
 
-// How a row is spread: blocks per row and elements per block; blocks == 0 where no such spread fits.
+// The spread of a row: blocks per row and elements per block; blocks == 0 where none fits.
 struct Spread {
   int blocks = 0, slice = 0;
 };
@@ -130,9 +130,9 @@ template <typename T>
 Spread choose_spread(Device device, std::int64_t padded_vocab) {
   int of_multiprocessor = 0;
   check(cudaDeviceGetAttribute(&of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.index));
-  // The kernel's static shared memory, generously, and what CUDA takes of each block.
+  // The kernel's static shared memory, generously, plus CUDA's share of each block.
   constexpr std::int64_t reserved_bytes = 2048;
-  // Clusters of blocks begin with compute capability 9.0, as waiting does.
+  // Clusters of blocks need compute capability 9.0, as kernel waiting does.
   const auto* const kernel = reinterpret_cast<const void*>(&resident_cross_entropy_kernel<T, row_threads>);
   const int most_blocks = kernels_wait(kernel, device) ? most_cluster : 1;
   Spread spread;
@@ -170,7 +170,7 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
                                  args.write_gradient};
     const bool vectorised = padded_vocab % pack_width<T> == 0 && aligned_16({args.logits.data});
     const Spread spread = vectorised ? choose_spread<T>(stream.device(), padded_vocab) : Spread{};
-    constexpr int few_threads = 64;  // of which short rows need no more
+    constexpr int few_threads = 64;  // short rows need no more
     if (spread.blocks == 1 && spread.slice <= few_threads * packs_per_step * pack_width<T>) {
       launch_resident<T, few_threads>(stream, arguments, rows, spread);
     } else if (spread.blocks > 0) {

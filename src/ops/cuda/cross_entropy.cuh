@@ -1,5 +1,5 @@
-// What the kernels of cross_entropy.cu, which own whole rows of logits, and of cross_entropy_parts.cu, which own some columns
-// of every row, have in common: online softmax (Milakov & Gimelshein 2018) over packs, and the gradient of a pack.
+// Shared code of cross_entropy.cu, whose kernels own whole rows of logits, and cross_entropy_parts.cu, whose kernels own some
+// columns of every row: online softmax (Milakov & Gimelshein 2018) over packs, and the gradient of a pack.
 #pragma once
 
 #include "ops/cuda/block_reduce.cuh"
@@ -10,7 +10,7 @@ namespace plait::ops::cuda {
 inline constexpr int row_threads = 256;
 inline constexpr int packs_per_step = 4;  // loads a thread has in flight
 
-// exp(x - maximum). bf16 takes the hardware's exponential: its error of a few units in the last place of a float is far below
+// exp(x - maximum). bf16 uses the hardware's exponential: its error of a few units in the last place of a float is far below
 // the rounding of the result.
 template <typename T>
 __device__ float shifted_exponential(float x, float maximum) {
@@ -29,7 +29,7 @@ struct Softmax {
   float maximum = -INFINITY, sum = 0.0f;
 };
 
-// What to subtract from logits whose maximum is `maximum`: -inf - -inf is not a number.
+// The number to subtract from logits whose maximum is `maximum`: -inf - -inf is not a number.
 __device__ inline float finite_shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
 template <typename T>
@@ -48,7 +48,7 @@ __device__ Softmax warp_merge(Softmax softmax) {
   return softmax;
 }
 
-// Over a block of whole warps, known to every thread; `shared` is used once per kernel.
+// Merges over a block of whole warps; every thread receives the result. `shared` is used once per kernel.
 template <typename T, int Warps>
 __device__ Softmax block_merge(Softmax softmax, Softmax (&shared)[Warps]) {
   softmax = warp_merge<T>(softmax);
@@ -73,7 +73,7 @@ __device__ inline float pack_max(const Pack<__nv_bfloat16, 8>& pack) {
   return fmaxf(__low2float(most), __high2float(most));
 }
 
-// Makes the padding among the logits from `column` on, columns >= vocab, -inf.
+// Sets the padding (columns >= vocab) among the logits from `column` on to -inf.
 template <typename T, int Width>
 __device__ void mask_padding(Pack<T, Width>& logits, int column, int vocab) {
   if (column + Width <= vocab) return;
@@ -83,8 +83,8 @@ __device__ void mask_padding(Pack<T, Width>& logits, int column, int vocab) {
   }
 }
 
-// Softmax of this thread's packs of logits[0, length), which are the columns of a row from `first_column` on. Of blocks of
-// `Threads`.
+// Softmax of this thread's packs of logits[0, length), which are the columns of a row from `first_column` on. Blocks have
+// `Threads` threads.
 template <typename T, int Width, int Threads>
 __device__ Softmax thread_softmax(const T* logits, int length, int first_column, int vocab) {
   constexpr int stride = Threads * Width;
@@ -120,7 +120,7 @@ __device__ Softmax thread_softmax(const T* logits, int length, int first_column,
   return softmax;
 }
 
-// The gradient of the logits from `column` on, whose padding is masked. `target` is the column of the target.
+// The gradient of the logits from `column` on, with padding masked. `target` is the column of the target.
 template <typename T, int Width>
 __device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale,
                                    int target) {

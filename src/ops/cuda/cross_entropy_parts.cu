@@ -1,5 +1,5 @@
-// Cross-entropy over a vocabulary that is split over ranks. One block per row; a row's part is short enough, and there are
-// enough rows, that registers and occupancy hide what whole rows need shared memory for.
+// Cross-entropy over a vocabulary that is split over ranks. One block per row: a row's part is short enough, and there are
+// enough rows, for registers and occupancy to hide the latency that whole rows need shared memory for.
 #include "ops/cuda/cross_entropy.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/implementations.h"
@@ -7,7 +7,7 @@
 namespace plait::ops::cuda {
 namespace {
 
-// The part's column of a token, -1 where it has none.
+// The part's column of a token, -1 if it has none.
 __device__ inline int column_of(int token, std::int64_t first_token, int vocab) {
   const std::int64_t column = token - first_token;
   return column >= 0 && column < vocab ? static_cast<int>(column) : -1;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(row_threads) finish_kernel(FinishArguments<T> 
   let_next_kernel_begin();
   const std::int64_t row_index = blockIdx.x;
   const int target = args.targets[row_index];
-  // Every thread merges for itself: a few exponentials instead of a barrier. They are exact in float, for the loss.
+  // Every thread merges by itself: a few exponentials instead of a barrier. They are computed exactly in float, for the loss.
   Softmax softmax;
   float target_logit = 0.0f;
 #pragma unroll 4

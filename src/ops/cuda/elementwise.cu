@@ -4,7 +4,7 @@
 namespace plait::ops::cuda {
 namespace {
 
-// It decides how many elements one access of 16 bytes holds.
+// The narrower type decides how many elements one 16-byte access holds.
 template <typename From, typename To>
 using Narrower = std::conditional_t<(sizeof(From) < sizeof(To)), From, To>;
 
@@ -38,7 +38,7 @@ struct Add {
 // 32-bit indices: the caller cuts the rows into launches.
 template <typename T>
 struct AddBiasAndResidual {
-  const T *x, *bias, *residual;  // bias and residual: nullptr where there is none
+  const T *x, *bias, *residual;  // bias and residual: nullptr if absent
   T* y;
   std::uint32_t dim;
   template <int Width>

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t count, Bo
   }
 }
 
-// T: the narrowest element type involved; it decides how many elements one access of 16 bytes holds.
+// T: the narrowest element type involved; it decides how many elements one 16-byte access holds.
 template <typename T, typename Body>
 void elementwise(StreamRef stream, std::int64_t count, bool vectorised, const Body& body) {
   if (count == 0) return;

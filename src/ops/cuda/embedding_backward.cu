@@ -1,9 +1,9 @@
-// The gradient of a table without atomics: occurrences of tokens are sorted by token (a stable radix sort keeps them in
-// row order), cut into chunks of equal length, and every chunk is summed by one block. A token whose occurrences lie inside one
-// chunk is finished there; one that spans chunks leaves a partial sum per chunk, which a second kernel adds in order. So the
-// work is balanced however often a token repeats, and the order of every sum is fixed. Tokens are counted from the table's
-// first one here; those outside the table are sorted behind all others, as token `vocab`, and left out. The position table goes
-// the same way where positions begin anew with each document; else every position is in as many rows as there are sequences.
+// The gradient of an embedding table without atomics. Occurrences of tokens are sorted by token (a stable radix sort keeps them
+// in row order) and cut into chunks of equal length; one block sums each chunk. A token whose occurrences lie inside one chunk
+// is finished there; one that spans chunks leaves a partial sum per chunk, which a second kernel adds in order. So the work is
+// balanced however often a token repeats, and the order of every sum is fixed. Tokens are counted from the table's first one;
+// those outside the table are sorted behind all others, as token `vocab`, and left out. The position table takes the same path
+// where positions begin anew with each document; otherwise every position occurs in as many rows as there are sequences.
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -47,14 +47,14 @@ __device__ void add_to_row(G* to, const float (&sums)[Width]) {
   store<Width>(to, values);
 }
 
-// partial[chunk][0]: the sum of the run of equal tokens that continues from the chunk before; [1]: of the run that starts in
-// the chunk and continues in the next. Only slots of such runs are written.
+// partial[chunk][0]: the sum of the run of equal tokens that continues from the chunk before; [1]: the sum of the run that
+// starts in the chunk and continues in the next. Only slots of such runs are written.
 template <typename T, typename G, int Width>
 __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sorted_tokens, const int* sorted_rows, int count,
                                                                   const T* dy, G* dtable, float* partial, int dim, int vocab) {
   await_previous_kernel();
   let_next_kernel_begin();
-  __shared__ int tokens[chunk + 2];  // with the neighbours on both sides, -1 where there is none
+  __shared__ int tokens[chunk + 2];  // with the neighbours on both sides, -1 if there is none
   __shared__ int rows[chunk];
   const int first = static_cast<int>(blockIdx.x) * chunk;
   int length = min(chunk, count - first);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sor
   }
 }
 
-// The block of the chunk in which a spanning run starts adds that run's partial sums in order.
+// The block of the chunk in which a spanning run starts adds that run's partial sums, in order.
 template <typename G, int Width>
 __global__ void __launch_bounds__(most_threads)
     spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim, int vocab) {
@@ -193,7 +193,7 @@ Scratch carve(const View& workspace, int count, int chunks, int dim, int key_bit
   return scratch;
 }
 
-// Threads of a block and blocks side by side over the columns of a row.
+// Threads per block, and the blocks side by side over the columns of a row.
 struct Columns {
   Columns(int dim, int width)
       : threads(static_cast<unsigned>(std::min<std::int64_t>(most_threads, round_up(ceil_div(dim, width), 32)))),
@@ -201,8 +201,7 @@ struct Columns {
   unsigned threads, slices;
 };
 
-// Adds the rows of dy to those of a table. `write_indices(to, rows)` enqueues which row of the table each belongs to, and 0, 1,
-// ..
+// Adds the rows of dy to those of a table. `write_indices(to, rows)` enqueues the table row of each, and 0, 1, ...
 template <typename T, typename G, int Width, typename WriteIndices>
 void add_to_table(StreamRef stream, OpContext& context, const View& dy_rows, const View& table, bool accumulate,
                   const WriteIndices& write_indices) {

@@ -1,10 +1,11 @@
-// What every kernel launch in this folder shares: how kernels follow each other, the native stream, type and width dispatch.
+// Shared parts of every kernel launch in this folder: how kernels follow each other, the native stream, type and width
+// dispatch.
 //
-// The kernels of this folder follow each other closely. launch() lets the blocks of a kernel take their places while the kernel
+// Kernels of this folder follow each other closely. launch() lets the blocks of a kernel take their places while the kernel
 // before it in the stream still runs (programmatic dependent launch, from compute capability 9.0 on). There they wait until
-// that kernel is complete and all that it wrote can be read. So kernels still run in the order of the stream, and where one
-// waits for another, as with copies, events and the kernels of libraries: only the pause between two kernels of ours gets
-// shorter.
+// that kernel is complete and all its writes can be read. So kernels still run in the order of the stream, also where one waits
+// for another, and likewise relative to copies, events and the kernels of libraries: only the pause between two of our kernels
+// gets shorter.
 //
 // For that, every kernel here begins with these two lines, in this order:
 //
@@ -15,9 +16,9 @@
 //   before it. That one has waited itself, and so on: a single kernel that does not wait breaks this chain for all behind it.
 // * The second line comes after the first. So a kernel never takes a place before the last but one is complete.
 // * Neither __restrict__ nor __ldg: with them the compiler may move a read to before the first line.
-// * Kernels are launched by launch() alone: what this folder launches otherwise would have to keep to the same rules.
+// * Kernels are launched by launch() alone: any other launch in this folder would have to keep the same rules.
 //
-// tests/build/kernels_test.py holds the sources to all four.
+// tests/build/kernels_test.py checks the sources for all four.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -39,28 +40,28 @@ namespace plait::ops::cuda {
 
 inline cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// Waits until the kernel before this one in the stream is complete, and what it wrote can be read.
+// Waits until the kernel before this one in the stream is complete and its writes can be read.
 __device__ inline void await_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-// The next kernel may have what room there is once all blocks of this one have come here or ended.
+// Lets the next kernel occupy free room once all blocks of this one have come here or ended.
 __device__ inline void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// Whether the kernels of this folder wait as written, on the device that is current. It depends on what they were compiled for:
-// code for compute capability 8.0 does not wait, on newer devices that run it neither. All kernels are compiled for the same.
+// True if the kernels of this folder wait as written, on the current device. It depends on the target they were compiled for:
+// code for compute capability 8.0 does not wait, not even on newer devices. All kernels are compiled for the same targets.
 inline bool kernels_wait(const void* any_kernel, Device device) {
   struct Answer {
     int device = -1;
     bool wait = false;
   };
-  thread_local Answer last;  // asking takes longer than launching
+  thread_local Answer last;  // the query takes longer than a launch
   if (last.device != device.index) {
     cudaFuncAttributes attributes{};
     check(cudaFuncGetAttributes(&attributes, any_kernel));
@@ -69,7 +70,7 @@ inline bool kernels_wait(const void* any_kernel, Device device) {
   return last.wait;
 }
 
-// How a kernel is spread over the device.
+// The launch shape of a kernel.
 struct Grid {
   Grid(dim3 number_of_blocks, dim3 threads_of_block, std::size_t dynamic_shared_bytes = 0, unsigned blocks_of_cluster = 1,
        std::source_location from = std::source_location::current())
@@ -85,7 +86,7 @@ struct Grid {
 };
 
 // Enqueues a kernel that begins as said above. Arguments are converted to the kernel's parameters. DeviceError where the launch
-// fails, with the place of the Grid.
+// fails, with the source location of the Grid.
 template <typename... Parameters>
 void launch(StreamRef stream, const Grid& grid, void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
   cudaLaunchAttribute attributes[2] = {};
@@ -107,7 +108,7 @@ void launch(StreamRef stream, const Grid& grid, void (*kernel)(Parameters...), s
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   }
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // so that no later check of it reports this
+  if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // so that no later check reports this error
   check(status, grid.where);
 }
 
@@ -125,7 +126,7 @@ T* device_pointer(const View& view) {
   return static_cast<T*>(view.data);
 }
 
-// Calls f(T{}) with the device element type of a tensor that is computed with.
+// Calls f(T{}) with the device element type of a compute tensor.
 template <typename F>
 void with_type(DType dtype, F&& f, std::source_location where = std::source_location::current()) {
   switch (dtype) {
@@ -160,8 +161,8 @@ inline int multiprocessors(Device device) {
   return count;
 }
 
-// Blocks of a kernel that run at once. Of kernels that go on from block to block: so many, and none of them runs alone at the
-// end.
+// The number of blocks of a kernel that run at once. Kernels that stride over blocks launch this many, so that none runs alone
+// at the end.
 template <typename Kernel>
 std::int64_t resident_blocks(StreamRef stream, Kernel kernel, std::int64_t threads, std::size_t shared_bytes = 0) {
   int of_multiprocessor = 0;
@@ -169,7 +170,7 @@ std::int64_t resident_blocks(StreamRef stream, Kernel kernel, std::int64_t threa
   return std::int64_t{of_multiprocessor} * multiprocessors(stream.device());
 }
 
-// Static and dynamic shared memory of one block together, once cudaFuncSetAttribute has allowed it.
+// The limit on static plus dynamic shared memory of one block, once cudaFuncSetAttribute has allowed it.
 inline std::int64_t most_shared_bytes(Device device) {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));

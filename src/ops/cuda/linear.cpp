@@ -1,8 +1,8 @@
-// Linear layers on cuBLASLt, which is column-major: a row-major [rows, columns] tensor is its [columns, rows] matrix, so every
-// product below computes the transpose of what its contract says, without moving a byte.
+// Linear layers on cuBLASLt. The library is column-major: a row-major [rows, columns] tensor is its [columns, rows] matrix, so
+// every product below computes the transpose of its contract without moving a byte.
 //
-// Where the library has no algorithm with the fused epilogue (odd dims, unaligned pointers), the product runs plain and kernels
-// of our own do the rest.
+// Where the library has no algorithm with the fused epilogue (odd dims, unaligned pointers), the product runs plain and our own
+// kernels do the rest.
 #include <algorithm>
 #include <string>
 
@@ -21,12 +21,12 @@ int common_alignment(std::initializer_list<const void*> pointers) {
   return static_cast<int>(bits & (~bits + 1));
 }
 
-// Vectors and pre-activations are read by 16-byte accesses in the library's epilogues.
+// The library's epilogues read vectors and pre-activations by 16-byte accesses.
 bool fits_epilogue(std::int64_t m, std::initializer_list<const void*> pointers) {
   return m % 8 == 0 && common_alignment(pointers) == 16;
 }
 
-// Both operands have the index that is summed over last, as FP8 products need it.
+// Transposes both operands so that the summed index comes last, as FP8 products need it.
 void use_quantized(MatmulProblem& problem, MatmulOperands& operands, const View& a, const View& a_scale, const View& b,
                    const View& b_scale) {
   problem.transpose_a = true;
@@ -76,7 +76,7 @@ void linear_forward(StreamRef stream, OpContext& op_context, const LinearForward
                           .aux = args.pre_activation.data};
   if (args.x8) use_quantized(problem, operands, args.w8.values, args.w8.scale, args.x8.values, args.x8.scale);
   if (args.epilogue == Epilogue::gelu) {
-    // Of FP8 products, the library's epilogues with GELU take longer than a pass of our own.
+    // In FP8, the library's epilogues with GELU take longer than a separate pass of our own.
     const MatmulEpilogue epilogue = args.bias ? MatmulEpilogue::gelu_aux_bias : MatmulEpilogue::gelu_aux;
     if (!args.x8 && fits_epilogue(out, {args.bias.data, args.pre_activation.data}) &&
         run_fused(context, stream, problem, epilogue, operands))

@@ -14,7 +14,7 @@
 namespace plait::ops::cuda {
 namespace {
 
-// What NVIDIA advises for Hopper is 32 MiB; split-k algorithms for tall weight gradients use more.
+// NVIDIA advises 32 MiB for Hopper; split-k algorithms for tall weight gradients use more.
 constexpr std::size_t most_matmul_workspace_bytes = std::size_t{64} << 20;
 
 constexpr int timing_rounds = 5;
@@ -139,7 +139,7 @@ struct MatmulPlans::Plan {
   Layout a, b, c, d;
   bool available = false;
   cublasLtMatmulAlgo_t algorithm{};
-  // Filled where candidates were timed: the library's first choice and the one taken.
+  // Set where candidates were timed: the library's first choice and the chosen one.
   int candidates = 0;
   float first_microseconds = 0, best_microseconds = 0;
 };
@@ -188,7 +188,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-  // The parts of split-k are summed in fp32. Other schemes sum them in the output's type, and one in no order.
+  // Only schemes that sum the parts of split-k in fp32 are allowed. Others sum them in the output's type, and one in no fixed
+  // order.
   if (options_.deterministic || plan.problem.output != DType::f32) {
     const std::uint32_t in_float = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     set(raw, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, in_float);
@@ -206,7 +207,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
 }
 
 // The library returns at most eight algorithms, ranked by a model that overrates split-k for weight gradients. Asked for
-// algorithms without a workspace, which excludes split-k, it names others; both lists take turns, the first choice stays first.
+// algorithms without a workspace, which excludes split-k, it returns others. The two lists are interleaved; the first choice
+// stays first.
 std::vector<cublasLtMatmulAlgo_t> MatmulPlans::candidates(const Plan& plan, int wanted) const {
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   const auto with_workspace = heuristics(plan, wanted, matmul_workspace_bytes_);
@@ -251,7 +253,7 @@ void MatmulPlans::time_candidates(cudaStream_t stream, Plan& plan, const MatmulO
   plan.algorithm = candidates.front();
   if (candidates.size() < 2) return;
 
-  // An output that is an input too would change from run to run: keep a copy, or go without timing when there is no room.
+  // An output that is also an input would change from run to run: keep a copy, or go without timing when there is no room.
   const std::size_t output_bytes = static_cast<std::size_t>(plan.problem.m * plan.problem.n) * size_of(plan.problem.output);
   const bool output_is_input =
       (plan.problem.adds_c && operands.c == operands.d) || (operands.aux != nullptr && operands.aux == operands.d);
@@ -310,7 +312,7 @@ MatmulPlans::Plan& MatmulPlans::plan_for(cudaStream_t stream, const MatmulProble
   if (const auto found = plans_.find(problem); found != plans_.end()) return *found->second;
   auto plan = describe(problem);
   const bool timed = may_time(stream);
-  // The pointers take part in the library's check of an epilogue.
+  // The library's check of an epilogue looks at the pointers too.
   if (has_vector(problem.epilogue)) set(plan->description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
   if (has_aux(problem.epilogue)) set(plan->description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
   const std::vector<cublasLtMatmulAlgo_t> algorithms = candidates(*plan, timed ? options_.matmul_candidates : 1);

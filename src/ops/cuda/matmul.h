@@ -1,4 +1,4 @@
-// Matrix products through cuBLASLt: one plan per problem, made at first use, with the fastest of several timed algorithms.
+// Matrix products through cuBLASLt: one plan per problem, made at first use, with the fastest of the timed algorithms.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,7 +18,7 @@
 
 namespace plait::ops::cuda {
 
-// What is fused after the product. `vector` and `aux` are operands in MatmulOperands.
+// The epilogue fused after the product. `vector` and `aux` are operands in MatmulOperands.
 enum class MatmulEpilogue : std::uint8_t {
   none,
   bias,           // + vector[m], in the type of d
@@ -27,9 +27,9 @@ enum class MatmulEpilogue : std::uint8_t {
   dgelu,          // times gelu'(aux)
 };
 
-// d[m, n] = epilogue(op(a)[m, k] · op(b)[k, n] + (adds_c ? c : 0)), column-major as cuBLASLt speaks, no gaps between columns.
-// Accumulates in float; f32 inputs are multiplied in full f32. Of e4m3 inputs, which only go with transpose_a and no
-// transpose_b, it is the product times both scales. Everything a plan depends on, so it is the key of a plan.
+// d[m, n] = epilogue(op(a)[m, k] · op(b)[k, n] + (adds_c ? c : 0)), column-major as in cuBLASLt, no gaps between columns.
+// Accumulates in float; f32 inputs are multiplied in full f32. e4m3 inputs, which need transpose_a and no transpose_b, give the
+// product times both scales. The struct holds everything a plan depends on, so it is the key of a plan.
 struct MatmulProblem {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
@@ -45,7 +45,7 @@ struct MatmulOperands {
   void* d = nullptr;
   void* vector = nullptr;
   void* aux = nullptr;
-  const void *a_scale = nullptr, *b_scale = nullptr;  // one float each, of e4m3 inputs
+  const void *a_scale = nullptr, *b_scale = nullptr;  // one float each, for e4m3 inputs
 };
 
 class MatmulPlans {
@@ -55,7 +55,7 @@ class MatmulPlans {
   MatmulPlans(const MatmulPlans&) = delete;
   MatmulPlans& operator=(const MatmulPlans&) = delete;
 
-  // Enqueues the product. Returns false, with nothing enqueued, if cuBLASLt has no algorithm for this problem: the caller then
+  // Enqueues the product. Returns false, with nothing enqueued, if cuBLASLt has no algorithm for this problem; the caller then
   // does without the fused epilogue.
   [[nodiscard]] bool run(cudaStream_t stream, const MatmulProblem& problem, const MatmulOperands& operands);
 
@@ -67,7 +67,7 @@ class MatmulPlans {
 
  private:
   struct Plan;
-  // Whether candidates may be timed now: tuning is on, more than one candidate is wanted, and the stream is not being captured.
+  // True if candidates may be timed now: tuning is on, more than one candidate is wanted, and the stream is not being captured.
   bool may_time(cudaStream_t stream) const;
   std::unique_ptr<Plan> describe(const MatmulProblem& problem) const;
   std::vector<cublasLtMatmulHeuristicResult_t> heuristics(const Plan& plan, int wanted, std::size_t workspace_limit) const;

@@ -22,7 +22,7 @@ struct BackwardPointers {
 
 constexpr int most_warps = 32;
 constexpr int group_rows = 2;  // rows a block works on at once: one exchange of partial sums serves both
-constexpr int stages = 2;      // groups in work: one being computed, one on its way from memory
+constexpr int stages = 2;      // groups in flight: one being computed, one on its way from memory
 
 // The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only what it copied itself.
 template <typename T, int Width>
@@ -64,8 +64,8 @@ struct WholeGradient {
   __device__ float value(std::int64_t at) const { return to_float(dy[at]); }
 };
 
-// The same in parts: their sum, rounded to T. Read and added at once, which is as long as a memory access for a group of rows,
-// and there are few groups of those rows that a tensor-parallel rank owns.
+// The gradient of y given in parts: their sum, rounded to T. It is read and added at once. That takes as long as a memory
+// access per group of rows, and a tensor-parallel rank owns few groups of such rows.
 template <typename T>
 struct GradientInParts {
   const T* dy[most_norm_addends];
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(1024)
   scale.finish(largest);
 }
 
-// Rows of any length: a block strides over rows and keeps its partial sums in the workspace, where only it writes.
+// Handles rows of any length: a block strides over rows and keeps its partial sums in the workspace, where only it writes.
 template <typename T, bool Centred, typename Gradient, typename Scale>
 __global__ void __launch_bounds__(1024)
     long_norm_backward_kernel(BackwardPointers<T> p, Gradient gradient, std::int64_t rows, int dim, Scale scale) {

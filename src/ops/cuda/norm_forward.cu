@@ -17,7 +17,7 @@ struct ForwardPointers {
   float *mean, *rstd;
 };
 
-// What is added up before the norm.
+// The tensors added up before the norm.
 template <typename T>
 struct Addends {
   const T* x[most_norm_addends];
@@ -40,7 +40,7 @@ __device__ void normalise(const Pack<T, Width>& pack, float mean, float rstd, co
   store_pack(y, normalised);
 }
 
-// Width columns of the sum, rounded to T: what the backward pass will read.
+// Width columns of the sum, rounded to T: the values that the backward pass will read.
 template <typename T, int Width>
 __device__ Pack<T, Width> add_up(const Addends<T>& addends, std::int64_t offset, int column) {
   float sum[Width];
@@ -63,7 +63,7 @@ __device__ Pack<T, Width> add_up(const Addends<T>& addends, std::int64_t offset,
 
 constexpr int warps_per_block = 4;
 
-// A row of a warp, in registers: dim <= 32 * Packs * Width.
+// One warp normalises one row in registers: dim <= 32 * Packs * Width.
 template <typename T, int Packs, bool Centred, typename Largest>
 __device__ void warp_norm(const ForwardPointers<T>& p, std::int64_t row, int dim, float epsilon, Largest& largest) {
   constexpr int width = pack_width<T>;
@@ -116,7 +116,7 @@ __device__ void warp_norm(const ForwardPointers<T>& p, std::int64_t row, int dim
   }
 }
 
-// One warp per row; where a scale is found, in which every block has its part, fewer warps that stride over rows.
+// One warp per row. If a scale is wanted, to which every block contributes, fewer warps stride over the rows.
 template <typename T, int Packs, bool Centred, typename Scale>
 __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
                                                                : Packs <= 7 ? 8
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3   ? 12
 
 constexpr int block_threads = 256;
 
-// A row of a block, of any length; it is read again from cache for each pass. Where there is something to add, p.x is the sum.
+// One block normalises one row of any length, reading it again from cache for each pass. With addends, p.x is the sum.
 template <typename T, int Width, bool Centred, bool Adds, typename Largest>
 __device__ void block_norm(const ForwardPointers<T>& p, const std::conditional_t<Adds, Addends<T>, std::monostate>& addends,
                            std::int64_t row, int dim, float epsilon, float* shared, Largest& largest) {
@@ -177,7 +177,7 @@ __device__ void block_norm(const ForwardPointers<T>& p, const std::conditional_t
   }
 }
 
-// One block per row; where a scale is found, fewer that stride over rows.
+// One block per row; if a scale is wanted, fewer blocks that stride over rows.
 template <typename T, int Width, bool Centred, bool Adds, typename Scale>
 __global__ void __launch_bounds__(block_threads)
     block_norm_kernel(ForwardPointers<T> p, std::conditional_t<Adds, Addends<T>, std::monostate> addends, std::int64_t rows,
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// As many blocks as there is work for; where a scale is found, no more than run at once, each with as many turns as any other.
+// One block per unit of work; if a scale is wanted, no more than run at once, all with equal numbers of turns.
 template <typename Scale, typename Kernel>
 unsigned norm_blocks(StreamRef stream, Kernel kernel, int threads, std::int64_t blocks) {
   if constexpr (!Scale::wanted) return grid_size(blocks);
@@ -229,7 +229,7 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, const Add
   if (!vectorised || packs > 16) {
     return launch_block_norm<T, Centred, false>(stream, pointers, std::monostate{}, rows, dim, vectorised, epsilon, scale);
   }
-  constexpr int fewest = Scale::wanted ? 3 : 1;  // rows that short are not worth kernels of their own
+  constexpr int fewest = Scale::wanted ? 3 : 1;  // for rows that short, separate kernels are not worth it
   const auto launch = packs <= fewest ? launch_warp_norm<T, fewest, Centred, Scale>
                       : packs <= 3    ? launch_warp_norm<T, 3, Centred, Scale>
                       : packs <= 7    ? launch_warp_norm<T, 7, Centred, Scale>

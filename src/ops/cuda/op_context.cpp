@@ -28,7 +28,7 @@ CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptio
       matmul(device, workspace_, options),
       attention(options.deterministic) {
   check(cudaMemset(counters_.data, 0, counters_.bytes()));
-  check(cudaStreamSynchronize(nullptr));  // streams that kernels run on do not wait for that one
+  check(cudaStreamSynchronize(nullptr));  // the streams that run kernels do not wait for the null stream
 }
 
 unsigned* CudaOpContext::scale_counters(cudaStream_t stream) {

@@ -22,8 +22,8 @@ class CudaOpContext final : public OpContext {
   std::vector<std::string> choices() const override;
   int adopt_choices(const std::vector<std::string>& choices) override;
 
-  // Of kernels of this stream, which need not be the one that the context serves: two words for each scale that one kernel
-  // finds (scale.cuh).
+  // Two words for each scale that one kernel finds (scale.cuh), for kernels of this stream, which need not be the one that the
+  // context serves.
   static constexpr std::int64_t most_scales_at_once = 16;
   unsigned* scale_counters(cudaStream_t stream);
 
@@ -39,7 +39,7 @@ class CudaOpContext final : public OpContext {
   CudnnAttention attention;
 };
 
-// The CUDA context behind `context`; InternalError when it belongs to the host.
+// The CUDA context behind `context`; InternalError if it belongs to the host.
 CudaOpContext& cuda_context(OpContext& context);
 
 }  // namespace plait::ops::cuda

@@ -1,4 +1,4 @@
-// Several consecutive elements moved by one memory access, and their conversion to and from float.
+// A pack: N consecutive elements moved by one memory access, with their conversion to and from float.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,8 +47,8 @@ __device__ Pack<T, N> make_pack(const float (&values)[N]) {
   return pack;
 }
 
-// Makes the compiler forget that it has already unpacked `pack`, so that it unpacks it again instead of keeping the floats in
-// registers: a row that stays in registers over several passes leaves no room for them.
+// Makes the compiler forget that it has already unpacked `pack`, so that it unpacks it again. Otherwise it would keep the
+// floats in registers, and a row that stays in registers over all passes leaves no room for them.
 template <typename T, int N>
 __device__ void forget_unpacked(Pack<T, N>& pack) {
   if constexpr (sizeof(T) * N == 16) {

@@ -9,14 +9,14 @@
 namespace plait::ops::cuda {
 namespace {
 
-// A block works on one token at a time. Its threads form groups of `lanes`, a power of two, and a group takes one head, then
-// the head `groups` further on. A lane owns Width columns of it, then those lanes * Width further on.
+// A block works on one token at a time. Its threads form groups of `lanes`, a power of two. A group handles one head, then the
+// head `groups` further on. A lane owns Width columns of it, then those lanes * Width further on.
 struct Heads {
-  int queries, normed, all;  // query heads; with the key heads behind them; with the value heads behind these
+  int queries, normed, all;  // query heads; plus the key heads; plus the value heads
   int dim, lanes;
 };
 
-// Over the lanes of a group, known to all of them. Whole warps take part.
+// Sums over the lanes of a group; all of them receive the result. Whole warps take part.
 __device__ float group_sum(float x, int lanes) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(full_warp, x, offset);
   return x;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Blocks stride over tokens. Each group adds to sums of its own in shared memory, where a lane has its columns to itself.
+// Blocks stride over tokens. Each group has its own sums in shared memory, in which each lane has its own columns.
 template <typename T, int Width>
 __global__ void __launch_bounds__(256)
     qk_norm_backward_kernel(const T* x, const T* query_gain, const T* key_gain, T* dqkv, float* partial, std::int64_t tokens,
@@ -131,7 +131,7 @@ Heads heads_of(const AttentionShape& s, int width) {
   return {.queries = queries, .normed = queries + keys, .all = queries + 2 * keys, .dim = dim, .lanes = lanes};
 }
 
-// Whole warps, and no more groups than there are heads to take.
+// Whole warps, and no more groups than there are heads.
 std::int64_t threads_for(int heads, int lanes) {
   return std::min<std::int64_t>(most_threads, round_up(std::int64_t{heads} * lanes, warp_lanes));
 }
@@ -169,7 +169,8 @@ void qk_norm_backward(StreamRef stream, OpContext& context, const QkNormBackward
       constexpr int width = decltype(w)::value;
       const auto kernel = qk_norm_backward_kernel<T, width>;
       const Heads heads = heads_of(args.shape, width);
-      // Sums of all groups in the shared memory that every kernel may have. Heads too wide for that take whole warps each.
+      // The sums of all groups must fit the shared memory that every kernel may have. Heads too wide for that use whole warps
+      // each.
       constexpr std::int64_t shared_floats = (std::int64_t{48} << 10) / static_cast<std::int64_t>(sizeof(float));
       const std::int64_t fitting = shared_floats / (2 * dim);
       require(fitting >= 1, "qk_norm_backward: heads of " + std::to_string(dim) + " columns");

@@ -1,5 +1,5 @@
-// A pass for the largest magnitude, and one that rounds. The latter moves tiles of 128 × 64 elements through shared memory
-// where the transposed form is wanted.
+// FP8 quantization: one pass for the largest magnitude, and one that rounds. The latter moves tiles of 128 × 64 elements
+// through shared memory where the transposed form is wanted.
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace plait::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int chunk = 8;                      // elements of an access of 16 bytes
-constexpr int loads = 4;                      // of a thread at once, where each reads a tensor from end to end
-constexpr int blocks_per_multiprocessor = 8;  // there
+constexpr int chunk = 8;                      // elements per 16-byte access
+constexpr int loads = 4;                      // accesses a thread has in flight where it reads a tensor from end to end
+constexpr int blocks_per_multiprocessor = 8;  // likewise
 
-// Tensors of one kernel. Few words for one tensor: a launch takes longer the more it is told.
+// The tensors of one kernel. Keep the kernel arguments small; launch time grows with them.
 struct ScaledTensor {
   const uint4* x;
   std::int64_t chunks;
@@ -30,7 +30,7 @@ struct ScaledTensors {
   ScaledTensor list[most];
 };
 
-// Calls act(words) on the chunks of this thread, `loads` of them read at once, and singly at the end.
+// Calls act(words) on this thread's chunks, reading `loads` of them at once, and singly at the end.
 template <typename Act>
 __device__ void for_chunks(const uint4* x, std::int64_t count, const Act& act) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
@@ -47,7 +47,7 @@ __device__ void for_chunks(const uint4* x, std::int64_t count, const Act& act) {
   }
 }
 
-// A row of blocks for each tensor.
+// One row of blocks per tensor.
 template <int most>
 __global__ void scale_kernel(ScaledTensors<most> tensors, ScaleCounters counters) {
   await_previous_kernel();
@@ -61,7 +61,7 @@ __global__ void scale_kernel(ScaledTensors<most> tensors, ScaleCounters counters
   finish_scale(largest, tensor.scale, counters + 2 * blockIdx.y);
 }
 
-// What is rounded of a chunk that was read.
+// Rounds a chunk as it was read.
 struct AsRead {
   __device__ uint4 operator()(const uint4& words) const { return words; }
 };
@@ -77,12 +77,12 @@ struct Gelu {
   }
 };
 
-// Bits of bf16, which without their signs are in the order of what they stand for.
-constexpr unsigned most_of_negative = 0x3e31;  // 0.173: |gelu(x)| of x < 0 is no more
-constexpr unsigned minus_infinity = 0xff80;    // and behind it what is negative and not a number
+// Bits of bf16. Without their signs they are ordered like the values they stand for.
+constexpr unsigned most_of_negative = 0x3e31;  // 0.173: |gelu(x)| for x < 0 never exceeds it
+constexpr unsigned minus_infinity = 0xff80;    // followed by the negative NaNs
 
-// scale_kernel() of gelu(x). Little of it is computed: gelu(x) <= x, so of most chunks it is clear that they have no larger one
-// than has been seen.
+// scale_kernel() of gelu(x). It computes few of the values: since gelu(x) <= x, most chunks clearly hold nothing larger than
+// the maximum so far.
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     gelu_scale_kernel(ScaledTensor tensor, ScaleCounters counters) {
   await_previous_kernel();
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   LargestMagnitude largest;
   unsigned seen = 0;
   const auto take = [&](const uint4& words) {
-    const unsigned most = __vmaxs2(__vmaxs2(words.x, words.y), __vmaxs2(words.z, words.w));   // NaN on top, negative ones below
-    const unsigned least = __vmaxu2(__vmaxu2(words.x, words.y), __vmaxu2(words.z, words.w));  // the lowest negative one on top
+    const unsigned most = __vmaxs2(__vmaxs2(words.x, words.y), __vmaxs2(words.z, words.w));   // NaN first, negatives last
+    const unsigned least = __vmaxu2(__vmaxu2(words.x, words.y), __vmaxu2(words.z, words.w));  // lowest negative first
     const int up_to = max(static_cast<int>(most) >> 16, static_cast<int>(most << 16) >> 16);
     const bool finite = max(least >> 16, least & 0xffffu) < minus_infinity;
     if (finite && up_to <= static_cast<int>(seen) && seen >= most_of_negative) return;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     seen = max(seen, largest.bits());
   };
   for_chunks(tensor.x, tensor.chunks, [&](const auto& chunks) {
-    const unsigned known = *static_cast<volatile unsigned*>(&seen_by_block);  // by now, or a little before
+    const unsigned known = *static_cast<volatile unsigned*>(&seen_by_block);  // current, or slightly out of date
     seen = max(seen, known);
 #pragma unroll
     for (const uint4& words : chunks) take(words);
@@ -128,7 +128,7 @@ __device__ void add_chunk(const uint4& words, float (&sums)[chunk]) {
   }
 }
 
-// x as it lies, 16 elements a thread at once.
+// Rounds x as it lies, 16 elements per thread at once.
 template <typename Make>
 __global__ void round_values_kernel(const uint4* x, std::int64_t count, const float* scale, uint4* values) {
   await_previous_kernel();
@@ -142,17 +142,17 @@ __global__ void round_values_kernel(const uint4* x, std::int64_t count, const fl
   }
 }
 
-// A tile, and who has what of it: each thread four rows of a chunk when it is read, and 16 bytes of some of its columns when it
-// is written turned, four rows to a word.
+// The layout of a tile over threads: each thread reads four rows of one chunk, and writes 16 bytes of some of its columns
+// transposed, four rows to a word.
 constexpr int tile_rows = 128, tile_columns = 64, rows_of_word = 4;
-constexpr std::int64_t most_blocks_down = 65535;  // that a grid has; they go on with further tiles
+constexpr std::int64_t most_blocks_down = 65535;  // the grid's limit; blocks go on with further tiles
 constexpr int chunks_of_row = tile_columns / chunk, words_of_column = tile_rows / rows_of_word;
 static_assert(threads == chunks_of_row * words_of_column, "each thread has four rows of a chunk");
-// Blocks on a multiprocessor: with registers for more of them a thread would not have all its words under way at once.
+// Blocks per multiprocessor: with registers for more, a thread could not have all its words in flight at once.
 constexpr int rounding_blocks = 4;
-using TurnedTile = unsigned[tile_columns][words_of_column + 1];  // the odd word: columns begin in different banks
+using TurnedTile = unsigned[tile_columns][words_of_column + 1];  // the odd word makes columns begin in different banks
 
-// e4m3 from what is read at an element of the tensor.
+// Rounds the values read at an element of the tensor to e4m3.
 template <typename Make>
 struct Rounded {
   const std::uint16_t* x;
@@ -168,7 +168,7 @@ struct RoundedAlready {
   __device__ uint2 operator()(const Words& words) const { return words; }
 };
 
-// Four columns of four rows: the words of these columns.
+// Transposes four columns of four rows into one word per column.
 __device__ void turn(unsigned a, unsigned b, unsigned c, unsigned d, unsigned (&columns)[4]) {
   const unsigned ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
   const unsigned cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
@@ -178,8 +178,8 @@ __device__ void turn(unsigned a, unsigned b, unsigned c, unsigned d, unsigned (&
   columns[3] = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
-// The tile whose first element is [first_row, first_column] of a tensor of these dims, rows a multiple of 16 as columns are.
-// `sums`: this thread's columns are added to it, not rounded.
+// Transposes the tile whose first element is [first_row, first_column] of a tensor of these dims; rows and columns are
+// multiples of 16. `sums`: the unrounded values of this thread's columns are added to it.
 template <bool Values, bool Sums, typename Source>
 __device__ void turn_tile(const Source& source, std::int64_t rows, std::int64_t columns, std::int64_t first_row,
                           std::int64_t first_column, std::uint8_t* values, std::uint8_t* transposed, TurnedTile& turned,
@@ -215,12 +215,12 @@ __device__ void turn_tile(const Source& source, std::int64_t rows, std::int64_t 
     const std::int64_t at_row = first_column + turned_row, at_column = first_row + word * rows_of_word;
     if (at_row >= columns || at_column >= rows) continue;
     const unsigned* const from = &turned[turned_row][word];
-    // Read much later, and not to push out of the cache what is read next.
+    // A streaming store: this is read much later and should not push the next reads out of the cache.
     __stcs(reinterpret_cast<uint4*>(transposed + at_row * rows + at_column), uint4{from[0], from[1], from[2], from[3]});
   }
 }
 
-// Turns a tile of what is rounded already. A block for each.
+// Transposes a tile that is already rounded. One block per tile.
 __global__ void __launch_bounds__(threads)
     transpose_kernel(const std::uint8_t* values, std::int64_t rows, std::int64_t columns, std::uint8_t* transposed) {
   await_previous_kernel();
@@ -235,8 +235,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Tiles of some columns: block (x, y) those of rows y, y + gridDim.y, ... With Sums it also writes what they sum up to, before
-// rounding, to partial[y, columns].
+// Tiles of some columns: block (x, y) handles rows y, y + gridDim.y, ... With Sums it also writes their sums, before rounding,
+// to partial[y, columns].
 template <bool Values, bool Sums, typename Make>
 __global__ void __launch_bounds__(threads, rounding_blocks)
     round_kernel(const std::uint16_t* x, std::int64_t rows, std::int64_t columns, const float* scale, std::uint8_t* values,
@@ -288,7 +288,7 @@ struct RoundedTensors {
   int count;
 };
 
-// A block for each tile of every tensor.
+// One block per tile of every tensor.
 __global__ void __launch_bounds__(threads, rounding_blocks) round_tensors_kernel(RoundedTensors tensors) {
   await_previous_kernel();
   let_next_kernel_begin();
@@ -302,14 +302,14 @@ __global__ void __launch_bounds__(threads, rounding_blocks) round_tensors_kernel
                          at % tiles_of_row * tile_columns, t.values, t.transposed, turned, sums);
 }
 
-// Rows of partial sums: few beside what is summed, but enough that every multiprocessor has its blocks.
+// Rows of partial sums: few compared to the summed rows, but enough to give every multiprocessor its blocks.
 std::int64_t sums_of(StreamRef stream, std::int64_t row_tiles, std::int64_t column_tiles) {
   constexpr std::int64_t tiles_of_a_sum = 2;
   const std::int64_t all = ceil_div(std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device()), column_tiles);
   return std::max(ceil_div(row_tiles, tiles_of_a_sum), std::min(row_tiles, all));
 }
 
-// Of a kernel whose threads go through `items` together, `loads` each at least.
+// Blocks for a kernel whose threads go through `items` together, at least `loads` each.
 unsigned blocks_for(StreamRef stream, std::int64_t items) {
   return grid_size(std::clamp<std::int64_t>(ceil_div(items, threads * loads), 1,
                                             blocks_per_multiprocessor * multiprocessors(stream.device())));
@@ -359,7 +359,7 @@ void find_scales_at_once(StreamRef stream, OpContext& context, std::span<const Q
          tensors, cuda_context(context).scale_counters(native(stream)));
 }
 
-// Calls act(some of them) on all operands, as many at once as one kernel takes.
+// Calls act(some of them) on all operands, as many at once as fit one kernel.
 template <typename Act>
 void for_operands(std::span<const QuantizedTensor> operands, const Act& act) {
   constexpr std::size_t most = CudaOpContext::most_scales_at_once;

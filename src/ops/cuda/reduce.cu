@@ -18,11 +18,12 @@ struct Square {
   __device__ float operator()(float x) const { return x * x; }
 };
 
-// What a block reads at once.
+// The elements that a block reads at once.
 template <int Width>
 inline constexpr std::int64_t chunk = std::int64_t{threads} * Width * packs_per_iteration;
 
-// Several arrays, cut into chunks that are numbered from the first array's first to the last one's last.
+// A list of arrays, cut into chunks that are numbered from the first chunk of the first array to the last chunk of the last
+// one.
 constexpr int most_parts = 96;
 template <typename T>
 struct Parts {

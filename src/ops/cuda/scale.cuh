@@ -14,7 +14,8 @@ using ScaleCounters = unsigned*;
 
 constexpr unsigned infinity_bits = 0x7f800000u;
 
-// Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top.
+// The largest magnitude of 16-bit floats. Without their signs their bits, as unsigned numbers, are ordered like the values, NaN
+// on top.
 struct LargestMagnitude {
   unsigned pairs = 0;
   __device__ unsigned bits() const { return max(pairs >> 16, pairs & 0xffffu); }
@@ -33,14 +34,15 @@ struct LargestMagnitude {
   }
 };
 
-// fp8_scale() of a float, by its bits: the least power of two that is at least largest / (1.75 · 2^8).
+// fp8_scale() of a float, on its bits: the least power of two that is at least largest / (1.75 · 2^8).
 __device__ inline float scale_of(unsigned bits) {
   if (bits >= infinity_bits) return __uint_as_float(infinity_bits);
   const int exponent = static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
   return __uint_as_float(static_cast<unsigned>(max(exponent, -126) + 127) << 23);
 }
 
-// Called by every thread of every block, at most 1024 to a block. The last block to come writes the scale's four words.
+// Called by every thread of every block, at most 1024 threads per block. The last block to arrive writes the scale's four
+// words.
 __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned* scale, ScaleCounters counters) {
   __shared__ unsigned of_warps[warp_lanes];
   unsigned most = __reduce_max_sync(full_warp, of_thread.bits());
@@ -59,8 +61,8 @@ __device__ inline void finish_scale(const LargestMagnitude& of_thread, unsigned*
   scale[2] = scale[3] = 0;
 }
 
-// Where a kernel that writes bf16 leaves the scale of that, found on the way: LargestMagnitude takes each pack, and finish() is
-// as finish_scale().
+// Receives the scale of a kernel's bf16 output, found on the way: LargestMagnitude takes each pack, and finish() works like
+// finish_scale().
 struct WantedScale {
   static constexpr bool wanted = true;
   using Largest = LargestMagnitude;
@@ -68,7 +70,7 @@ struct WantedScale {
   ScaleCounters counters;
   __device__ void finish(const LargestMagnitude& of_thread) const { finish_scale(of_thread, scale, counters); }
 };
-// None is wanted.
+// Stands for no scale.
 struct NoScale {
   static constexpr bool wanted = false;
   struct Largest {
@@ -78,7 +80,7 @@ struct NoScale {
   __device__ void finish(const Largest&) const {}
 };
 
-// Calls f with the one or the other. A scale is wanted of T = bf16 only.
+// Calls f with WantedScale or NoScale. Only T = bf16 may want a scale.
 template <typename T, typename F>
 void with_scale(StreamRef stream, OpContext& context, const View& scale, F&& f) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -90,7 +92,7 @@ void with_scale(StreamRef stream, OpContext& context, const View& scale, F&& f) 
   f(NoScale());
 }
 
-// with_width() of a kernel that finds a scale, or none: whole packs alone where it does.
+// with_width() for a kernel that may find a scale: only whole packs if it does.
 template <typename T, typename Scale, typename F>
 void with_width_of(bool vectorised, F&& f) {
   if constexpr (Scale::wanted) {
@@ -103,7 +105,7 @@ void with_width_of(bool vectorised, F&& f) {
 
 constexpr int scaling_threads = 256;
 
-// Body as of elementwise(), of whole packs; each it writes it also gives to `largest`.
+// An elementwise() body with whole packs only; each pack it writes also goes to `largest`.
 template <int Width, typename Body>
 __global__ void __launch_bounds__(scaling_threads)
     scaling_elementwise_kernel(std::int64_t packs, Body body, unsigned* scale, ScaleCounters counters) {
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(scaling_threads)
   finish_scale(largest, scale, counters);
 }
 
-// elementwise() of bf16, `count` of them a multiple of a pack's, that finds the scale of what it writes too.
+// elementwise() for bf16 that also finds the scale of its output. `count` is a multiple of the pack's width.
 template <typename Body>
 void scaling_elementwise(StreamRef stream, OpContext& context, std::int64_t count, const Body& body, View scale) {
   constexpr int width = pack_width<__nv_bfloat16>;
