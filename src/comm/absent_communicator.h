@@ -1,13 +1,13 @@
-// A group of which only one rank exists, to measure what that rank computes without the devices of the others.
+// A group with only one existing rank, to measure that rank's computation without the devices of the others.
 #pragma once
 
 #include "comm/communicator.h"
 
 namespace plait::comm {
 
-// Its collectives exchange nothing: this rank's data stand in for everyone's. A gather repeats its part, a reduction keeps it,
-// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers. A gather takes one
-// kernel, as a push to all peers does.
+// Its collectives exchange nothing: this rank's data stand in for everyone's. A gather repeats its part and a reduction keeps
+// it, so values stay of ordinary size and about as many bytes move in the device's memory as with peers. A gather is one
+// kernel, as a push to all peers is.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);

@@ -1,4 +1,4 @@
-// The preconditions of Communicator's calls, checked alike by every backend. Each throws InternalError naming the caller.
+// The preconditions of Communicator's calls, which every backend checks here. Each throws InternalError naming the caller.
 #pragma once
 
 #include <source_location>

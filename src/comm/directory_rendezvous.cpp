@@ -78,15 +78,15 @@ class DirectoryRendezvous final : public PolledRendezvous {
     throw CommError("rendezvous: cannot " + what + " " + path_ + "/" + name + ": " + errno_text());
   }
 
-  // Makes the file appear with all of `text` in it, or returns false where it exists. linkat() is what makes this atomic and
-  // exclusive, on NFS as well, where a rename would replace a key that somebody else set.
+  // Makes the file appear with all of `text` in it, or returns false if it exists. linkat() makes this atomic and exclusive, on
+  // NFS as well, where a rename would replace a key that another rank set.
   bool publish(const std::string& name, const std::string& text) {
     const std::string temporary = ".tmp-" + host_and_process() + "-" + std::to_string(next_temporary_.fetch_add(1));
     write_file(temporary, text);
     bool linked = ::linkat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str(), 0) == 0;
     const int link_error = errno;
     struct stat status{};
-    // NFS may have done it and lost the answer: then it finds its own link there (open(2) of O_EXCL).
+    // NFS may have made the link and lost the answer; then it now finds its own link there (open(2), O_EXCL).
     if (!linked && ::fstatat(directory_.get(), temporary.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
       linked = status.st_nlink == 2;
     ::unlinkat(directory_.get(), temporary.c_str(), 0);
@@ -128,7 +128,7 @@ class DirectoryRendezvous final : public PolledRendezvous {
       look_again();
       file = open_file(name);
     }
-    if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;  // ESTALE: NFS, of a file that is gone
+    if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;  // NFS returns ESTALE for a file that is gone
     struct stat status{};
     if (!file || ::fstat(file.get(), &status) != 0) fail("open", name);
     if (status.st_size < 0 || static_cast<std::uintmax_t>(status.st_size) > longest_value) {
@@ -150,7 +150,7 @@ class DirectoryRendezvous final : public PolledRendezvous {
     return host_name() + "-" + std::to_string(::getpid()) + "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this));
   }
 
-  const std::string path_;  // for messages: who can write to its parent can put another directory there
+  const std::string path_;  // for messages only: anyone who can write to its parent can put another directory there
   FileDescriptor directory_;
   std::atomic<std::uint64_t> next_temporary_{0};
 };

@@ -15,7 +15,7 @@ namespace plait::comm {
 namespace {
 
 constexpr std::size_t longest_shown = 200;                       // of a word that differs
-constexpr std::size_t longest_together = std::size_t{64} << 20;  // more than the words of a thousand ranks about their links
+constexpr std::size_t longest_together = std::size_t{64} << 20;  // more than a thousand ranks say about their links
 constexpr int beats_per_timeout = 4;
 
 std::vector<int> ranks_below(int size) {
@@ -48,7 +48,7 @@ int Meeting::peer() const {
 
 std::string Meeting::key(const std::string& topic, int rank) const { return common_key(topic) + "/" + std::to_string(rank); }
 
-// Words of drivers and of the system may be in any encoding; whatever is not UTF-8 in them is replaced.
+// Texts of drivers and of the system may be in any encoding; bytes that are not UTF-8 are replaced.
 std::string Meeting::text_of(const Json& word) {
   std::string text = word.dump(-1, ' ', false, Json::error_handler_t::replace);
   require(text.size() <= Rendezvous::longest_value, "a word is too long for the rendezvous");
@@ -77,7 +77,7 @@ std::optional<std::string> Meeting::await(const std::string& topic, int rank, Cl
     try {
       if (auto word = store_->wait(key(topic, rank), std::max(left, std::chrono::milliseconds(0)))) return word;
     } catch (const CommError&) {
-      // What was said before the rendezvous was aborted counts: so all see what one of them may have ended for.
+      // A word said before the rendezvous was aborted counts, so all ranks see the reason one of them may have ended for.
       if (auto word = store_->find(key(topic, rank))) return word;
       throw;
     }
@@ -104,7 +104,7 @@ std::vector<Json> Meeting::hear_together(const std::string& topic, const Json& o
   return rank_ == members_.front() ? hear_and_pass_on(topic, own, most_bytes) : hear_passed_on(topic, most_bytes);
 }
 
-// Passes on nothing, "", where each has to see for itself: somebody did not come, or said what is not to be believed.
+// Passes on an empty text, "", if each rank has to see for itself: a rank did not come, or its word cannot be used.
 std::vector<Json> Meeting::hear_and_pass_on(const std::string& topic, const Json& own, std::size_t most_bytes) {
   const auto pass_on = [&](const std::string& text) { store_->try_set(together_key(topic), text); };
   std::vector<Json> words;
@@ -114,7 +114,7 @@ std::vector<Json> Meeting::hear_and_pass_on(const std::string& topic, const Json
     try {
       pass_on("");
     } catch (const CommError&) {
-      // The store is gone, as the others will find.
+      // The store is gone; the others will find that out.
     }
     throw;
   }
@@ -141,7 +141,7 @@ std::vector<Json> Meeting::hear_passed_on(const std::string& topic, std::size_t 
   return hear_each(topic, most_bytes, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
 }
 
-// Whoever was waited for before, a rank that is busy says so within this time.
+// A busy rank says so within this time, no matter which rank was waited for before.
 std::chrono::milliseconds Meeting::time_to_say_busy() const { return 2 * timeout_ / beats_per_timeout; }
 
 std::vector<int> Meeting::absent(const std::string& topic) const {
@@ -204,7 +204,7 @@ Meeting::Busy::Busy(Rendezvous& store, std::string prefix, std::chrono::millisec
             while (!store.try_set(beat_key(prefix, beat), "")) ++beat;  // those of earlier tasks are there
           }
         } catch (const std::exception&) {
-          return;  // the store is gone, and whoever waits finds that out
+          return;  // the store is gone; the waiting ranks find that out
         }
       }) {}
 

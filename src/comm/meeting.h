@@ -1,8 +1,8 @@
-// What ranks tell each other through a rendezvous: JSON, one word per rank and topic.
+// A meeting lets ranks talk to each other through a rendezvous: in JSON, one word per rank and topic.
 //
-// Meetings of one name use a topic only once in a job. What a peer says is not trusted: its size and depth are checked before
-// it is read, and anything wrong with it is a CommError that names the rank, the key and the fault. Ranks wait for each other
-// up to the meeting's time limit, and longer only for a rank that says it is busy. An aborted rendezvous ends every wait.
+// Meetings of one name use a topic only once in a job. A peer's word is not trusted: its size and depth are checked before it
+// is read, and anything wrong with it is a CommError that names the rank, the key and the fault. Ranks wait for each other up
+// to the meeting's time limit, and longer only for a rank that says it is busy. An aborted rendezvous ends every wait.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 class Meeting {
  public:
-  // The longest word, unless the reader says otherwise.
+  // The longest word, unless the reader sets another limit.
   static constexpr std::size_t usual_bytes = std::size_t{16} << 20;
 
   // `members`: ranks, listed in the same order on all of them; `rank` is one of them. The store outlives the meeting.
@@ -58,27 +58,27 @@ class Meeting {
     if (!word) throw_absent(topic, {rank});
     return read<T>(topic, rank, *word, most_bytes);
   }
-  // The same, if there is one yet; does not block and works after an abort.
+  // The word of `rank` if there is one yet; does not block and works after an abort.
   template <typename T>
   std::optional<T> heard(const std::string& topic, int rank) const {
     const auto text = store_->find(key(topic, rank));
     return text ? std::optional(read<T>(topic, rank, *text, usual_bytes)) : std::nullopt;
   }
 
-  // Everybody's word, in the order of the members. Collective, like everything below: where some do not come, the CommError of
-  // each of the others names all of them. The store is asked a number of times that grows with the members, not their square:
-  // the first of them collects the words and passes them on together.
+  // Everybody's word, in the order of the members. Collective, like everything below: if ranks are missing, every other rank's
+  // CommError names all of them. The number of requests to the store grows with the members, not their square: the first member
+  // collects the words and passes them on together.
   template <typename T>
   std::vector<T> gather(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     say(topic, own);
     return hear_all(topic, own, most_bytes);
   }
-  // The same for a rank that has said its own word already.
+  // gather() for a rank that has said its own word already.
   template <typename T>
   std::vector<T> hear_all(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     return from_words(topic, own, hear_together(topic, Json(own), most_bytes));
   }
-  // As gather(), but only on `reader`. The others get an empty result and do not wait.
+  // Like gather(), but only `reader` gets the result. The others get an empty one and do not wait.
   template <typename T>
   std::vector<T> gather_on(int reader, const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     if (rank_ == reader) return from_words(topic, own, hear_each(topic, most_bytes, timeout_));
@@ -105,7 +105,7 @@ class Meeting {
   }
   // CommError unless all say the same; it names two ranks that differ and what they say.
   void agree(const std::string& topic, const Json& own);
-  void meet(const std::string& topic);  // returns when everybody has come
+  void meet(const std::string& topic);  // returns when everybody has arrived
 
   // The first word on this topic, the same for all ranks that ask: `own` unless another rank was earlier.
   template <typename T>
@@ -127,8 +127,8 @@ class Meeting {
   // Throws the CommError for a word of `rank` that cannot be used.
   [[noreturn]] void refuse(const std::string& topic, int rank, const std::string& why) const;
 
-  // While it exists, this rank says that it is busy and the others in this meeting wait for it: how long a checkpoint takes is
-  // up to the disk. A process that dies or is stopped no longer counts as busy.
+  // While it exists, this rank says that it is busy and the others in this meeting wait for it, for example while a slow disk
+  // writes a checkpoint. A process that dies or is stopped no longer counts as busy.
   class Busy {
    public:
     Busy(Rendezvous& store, std::string prefix, std::chrono::milliseconds period);
@@ -146,14 +146,14 @@ class Meeting {
   static std::string text_of(const Json& word);
   Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
   std::string together_key(const std::string& topic) const { return common_key(topic) + "/together"; }
-  // The words of all members, in their order; at this rank's place anything.
+  // The words of all members, in their order; the entry at this rank's place is unspecified.
   std::vector<Json> hear_each(const std::string& topic, std::size_t most_bytes, std::chrono::milliseconds timeout);
   std::vector<Json> hear_together(const std::string& topic, const Json& own, std::size_t most_bytes);
   std::vector<Json> hear_and_pass_on(const std::string& topic, const Json& own, std::size_t most_bytes);
   std::vector<Json> hear_passed_on(const std::string& topic, std::size_t most_bytes);
   std::optional<std::string> await(const std::string& topic, int rank, Clock::time_point deadline);
   std::vector<int> absent(const std::string& topic) const;  // other members without a word on the topic
-  // The CommError that names them.
+  // Throws the CommError that names the absent ranks.
   [[noreturn]] void throw_absent(const std::string& topic, const std::vector<int>& ranks) const;
   bool has_been_busy(int rank);  // since the last call
   std::chrono::milliseconds time_to_say_busy() const;

@@ -1,8 +1,8 @@
 // A rendezvous between processes of one host: a journal of keys in shared memory that has no name.
 //
 // A record is a word of 64 bits (bit 63 set, bytes of the key, bytes of the value), then key and value, padded to 8 bytes.
-// Writers hold a lock on the whole file, which goes with its process, and write the word last: what a writer leaves that died
-// before that is not in the journal, and the next one cuts it off.
+// Writers hold a lock on the whole file, which is released with their process, and write the word last: a record whose writer
+// died before that is not in the journal, and the next writer cuts it off.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ constexpr std::uint64_t header_bytes = sizeof(std::uint64_t);
 constexpr std::chrono::milliseconds longest_lock{5000};
 constexpr std::chrono::microseconds lock_pause{500};
 
-// What a record is about is the first character of its key.
+// The first character of a record's key says what kind of record it is.
 std::string key_record(const std::string& key) { return "k" + key; }
 const std::string abort_record = "a";
 
@@ -37,7 +37,7 @@ const std::string abort_record = "a";
 class MemoryRendezvous final : public PolledRendezvous {
  public:
   explicit MemoryRendezvous(int descriptor) {
-    // Opened anew: locks belong to an open file, which an inherited descriptor shares with other processes.
+    // Opened anew, because locks belong to an open file, which an inherited descriptor shares with other processes.
     const std::string path = path_of(descriptor);
     descriptor_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (!descriptor_) fail("open the shared memory " + path);
@@ -49,7 +49,7 @@ class MemoryRendezvous final : public PolledRendezvous {
     try {
       append(abort_record, reason);
     } catch (const std::exception&) {
-      return;  // no memory is left for it; ranks end by their time limits
+      return;  // there is no memory for it; ranks end by their time limits
     }
   }
 
@@ -62,7 +62,7 @@ class MemoryRendezvous final : public PolledRendezvous {
     std::size_t bytes = 0;
   };
 
-  // Of the file, while the object lives. mutex_ keeps threads of this process apart, which share the open file.
+  // A lock on the file for the object's life. mutex_ keeps this process's threads apart, since they share the open file.
   class Lock {
    public:
     Lock(int descriptor, short kind) : descriptor_(descriptor) { set(kind); }
@@ -80,8 +80,8 @@ class MemoryRendezvous final : public PolledRendezvous {
       whole.l_whence = SEEK_SET;
       return whole;
     }
-    // Who holds it lets it go within microseconds, unless its process is stopped. Whoever waited for ever then could not even
-    // say so. Pauses are counted, not time, which passes for a process that is stopped itself.
+    // A holder releases the lock within microseconds, unless its process is stopped. A waiter without a limit could not even
+    // report that. The limit counts pauses, not time, which also passes while the waiter itself is stopped.
     void set(short kind) {
       struct flock whole = whole_file(kind);
       for (int pauses = 0; ::fcntl(descriptor_, F_OFD_SETLK, &whole) != 0; ++pauses) {
@@ -116,7 +116,7 @@ class MemoryRendezvous final : public PolledRendezvous {
   std::optional<std::string> value_of(const std::string& record) {
     std::lock_guard guard(mutex_);
     if (header() & committed) {
-      const Lock lock(descriptor_.get(), F_RDLCK);  // what its writer wrote before is there, then
+      const Lock lock(descriptor_.get(), F_RDLCK);  // waits for the writer, so its record is visible
       read_records();
     }
     const auto place = places_.find(record);
@@ -126,7 +126,7 @@ class MemoryRendezvous final : public PolledRendezvous {
     return value;
   }
 
-  // The word at the end of what is known; 0 where there is nothing yet.
+  // The word at the end of the known records; 0 if there is nothing yet.
   std::uint64_t header() const {
     std::uint64_t word = 0;
     ssize_t count = 0;
@@ -149,7 +149,7 @@ class MemoryRendezvous final : public PolledRendezvous {
     }
   }
 
-  // The record at the end of what is known.
+  // Enters the record at the end of the known ones.
   void enter(const std::string& record, std::size_t value_bytes) {
     const std::uint64_t value = end_ + header_bytes + record.size();
     places_.emplace(record, Place{value, value_bytes});
@@ -176,9 +176,9 @@ class MemoryRendezvous final : public PolledRendezvous {
   }
 
   FileDescriptor descriptor_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<std::string, Place> places_;
-  std::uint64_t end_ = 0;  // of the records that are known
+  std::uint64_t end_ = 0;  // of the known records
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace plait::comm {
 namespace {
 
-// As NCCL's own state, which this mirrors, it is the process's.
+// State of the process, like NCCL's own, which it mirrors.
 struct Settled {
   std::mutex mutex;
   std::optional<PeerAccessUse> access;
@@ -29,8 +29,8 @@ Settled& settled() {
   return state;
 }
 
-// The descriptor stays open for as long as the process, as NCCL's own does. By the number of the process: what this process
-// starts must not take it for one of its own.
+// The descriptor stays open as long as the process, as NCCL's own does. It is kept by process id, because a child process must
+// not take it for its own.
 std::optional<std::string> memory_file() {
   const int memory = ::memfd_create("plait-nccl-log", MFD_CLOEXEC);
   if (memory < 0) return std::nullopt;
@@ -54,7 +54,7 @@ void settle_nccl_environment(PeerAccessUse access) {
     state.set("NCCL_P2P_DISABLE", "1");
     state.set("NCCL_NVLS_ENABLE", "0");
   }
-  // What is registered may take other channels, and so add up in another order than the same call outside of a graph.
+  // Registered buffers may use other channels, and so add up in another order than the same call outside of a graph.
   if (!std::getenv("NCCL_GRAPH_REGISTER")) state.set("NCCL_GRAPH_REGISTER", "0");
   if (std::getenv("NCCL_DEBUG") || std::getenv("NCCL_DEBUG_FILE")) return;
   if (const auto file = memory_file()) {

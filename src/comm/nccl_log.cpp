@@ -29,7 +29,7 @@ class Words {
     left_.remove_prefix(word.size());
     return true;
   }
-  // The first to be found, and what is before it.
+  // Skips to the first `word` and returns whether there is one.
   bool skip_to(std::string_view word) {
     const std::size_t at = left_.find(word);
     if (at == std::string_view::npos) return false;
@@ -57,7 +57,7 @@ std::optional<Carrier> carrier_of(std::string_view via) {
   return via.find("/GDRDMA") == std::string_view::npos ? Carrier::net : Carrier::gdrdma;
 }
 
-// Which NIC carries a channel is of no interest here: "NET/IB/0(3)/GDRDMA/Shared" is NET/IB/GDRDMA.
+// Leaves out the NIC of a channel: "NET/IB/0(3)/GDRDMA/Shared" becomes NET/IB/GDRDMA.
 std::string named_way(std::string_view via, Carrier carrier) {
   if (carrier != Carrier::net && carrier != Carrier::gdrdma) return std::string(via);
   const std::size_t kind = via.find('/') + 1;
@@ -74,7 +74,7 @@ class Reader {
 
   void line(std::string_view text) {
     if (text.size() > longest_line) return;
-    // "host:4711:4720 [0] NCCL INFO ...", behind a time where NCCL_DEBUG_TIMESTAMP_LEVELS asks for one
+    // "host:4711:4720 [0] NCCL INFO ...", after a time if NCCL_DEBUG_TIMESTAMP_LEVELS asks for one
     Words words(text);
     if (!words.skip_to(process_) || !words.number(std::numeric_limits<int>::max()) || !words.skip(" ") || !words.skip(gpu_))
       return;
@@ -96,7 +96,7 @@ class Reader {
 
  private:
   // "00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"; "00 : 0[0] -> 1[1] via SHM/direct/direct"; "00/0 : 7[7] -> 8[0] [send] via
-  // NET/IB/0(3)/GDRDMA". Also "00/24 : 0 1 2 3", the order of a ring, which is none.
+  // NET/IB/0(3)/GDRDMA". "00/24 : 0 1 2 3" is the order of a ring, not a connection.
   void connection(Words words) {
     if (!words.number(most_channels)) return;
     if (words.skip("/") && !words.number(most_channels)) return;
@@ -133,7 +133,7 @@ class Reader {
   Paths paths_;
 };
 
-// %h and %p of NCCL_DEBUG_FILE.
+// Expands %h and %p of NCCL_DEBUG_FILE.
 std::string expanded(std::string_view pattern) {
   std::string path;
   for (std::size_t i = 0; i < pattern.size(); ++i) {

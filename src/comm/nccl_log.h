@@ -1,4 +1,5 @@
-// What NCCL writes to its log while it connects a communicator (NCCL_DEBUG=INFO): no call of its tells by which ways it goes.
+// Reads from NCCL's log (NCCL_DEBUG=INFO) how a communicator was connected, because no call of NCCL tells by which ways it
+// goes.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace plait::comm {
 
-// The lines of one rank: those of its process and GPU. The ranks of a process write to one log.
+// Identifies the lines of one rank by its process and GPU. The ranks of a process write to one log.
 struct NcclLogLines {
   std::int64_t process = 0;
   int gpu = 0;   // its number in the process
@@ -17,15 +18,15 @@ struct NcclLogLines {
   int size = 1;
 };
 
-// What the lines say; `unknown` where they name no way from the rank. Lines that are not understood are passed over: the form
-// is not NCCL's interface, and a line may be cut.
+// The paths that the lines report; `unknown` says so if they name no way from the rank. Lines that are not understood are
+// skipped: the format is not part of NCCL's interface, and a line may be cut.
 Paths read_nccl_log(std::string_view text, const NcclLogLines& whose);
 
-// The log of this process, where it can be read: a file that NCCL_DEBUG_FILE names, at a level that tells of connections.
+// The log of this process, if it can be read: a file named by NCCL_DEBUG_FILE, at a level that reports connections.
 class NcclLog {
  public:
-  NcclLog();                                                     // as the environment says
-  const std::string& why_unread() const { return why_unread_; }  // "": it can be read
+  NcclLog();                                                     // from the environment
+  const std::string& why_unread() const { return why_unread_; }  // "": it is readable
   std::uint64_t size() const;                                    // bytes by now; 0 before NCCL has made the file
   std::string since(std::uint64_t offset) const;                 // at most the last 64 MB
  private:

@@ -1,4 +1,4 @@
-// By which ways bytes go between the ranks of a group: what a communicator or a link was made to use, told in one form.
+// The ways that bytes take between the ranks of a group: the choices of a communicator or a link, in one form.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace plait::comm {
 
-// What lies between the memory of two ranks, the least first.
+// The medium between the memory of two ranks, the closest first.
 enum class Carrier {
   memory,  // nothing: CPUs of one process
   p2p,     // NVLink or PCIe: a GPU, its copy engine or a third GPU reads and writes the other's memory
@@ -20,17 +20,17 @@ enum class Carrier {
 struct PairPath {
   int from = 0, to = 0;  // ranks of the group
   Carrier carrier = Carrier::net;
-  std::string via;   // in the words of what moves them: "P2P/CUMEM/read", "NET/IB/0/GDRDMA", "TCP", "vmm"
-  int channels = 0;  // connections that go this way; 0: they are not counted
+  std::string via;   // in the backend's words: "P2P/CUMEM/read", "NET/IB/0/GDRDMA", "TCP", "vmm"
+  int channels = 0;  // connections that go this way; 0: not counted
   friend bool operator==(const PairPath&, const PairPath&) = default;
 };
 
-// As one rank knows them. A pair may have several, on several channels.
+// The paths that one rank knows. A pair may have more than one, on different channels.
 struct Paths {
-  std::string by;                            // "NCCL 2.28.9", "Gloo 0.5.0", "links"; "" where nothing moves
+  std::string by;                            // "NCCL 2.28.9", "Gloo 0.5.0", "links"; "" if nothing moves
   std::vector<PairPath> pairs;               // from this rank
   std::vector<std::string> algorithms = {};  // of collectives that have connections: "ring", "tree", "nvls"; none: not told
-  int channels = 0;                          // that a collective is spread over; 0: it is not, or not told
+  int channels = 0;                          // channels that a collective is spread over; 0: it is not, or unknown
   std::string unknown = {};                  // why the pairs are not known; "": they are
   friend bool operator==(const Paths&, const Paths&) = default;
 };

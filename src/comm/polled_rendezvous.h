@@ -1,4 +1,4 @@
-// A rendezvous that is looked at again and again, since nothing wakes a waiter when a key is set.
+// A rendezvous that is polled, since nothing wakes a waiter when a key is set.
 #pragma once
 
 #include "comm/rendezvous.h"
@@ -10,7 +10,7 @@ class PolledRendezvous : public Rendezvous {
   std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) final;
 
  protected:
-  virtual std::optional<std::string> abort_reason() = 0;  // nothing before abort()
+  virtual std::optional<std::string> abort_reason() = 0;  // nullopt before abort()
 };
 
 }  // namespace plait::comm

@@ -1,4 +1,4 @@
-// What a reduction makes of two elements, for all that reduce on a host.
+// The reduction of two elements, for everything that reduces on a host.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace plait::comm {
 
 // a + b, or the larger of the two (the number, if the other is NaN). Integers wrap around in two's complement, as NCCL's do;
-// signed overflow would be undefined. Not for bf16: whoever adds that up says when it is rounded.
+// signed overflow would be undefined. Not for bf16: its callers decide when to round.
 template <typename T>
 T reduced(Reduction reduction, T a, T b) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t>);

@@ -1,9 +1,9 @@
-// How ranks find each other before they can communicate: a small key-value store that all ranks of a job share.
+// A rendezvous lets ranks find each other before they can communicate: a small key-value store that all ranks of a job share.
 //
-// In one process the store is memory; between processes of one launcher shared memory without a name; between processes that
-// somebody else started a private directory of files, mode 0700, on one host or a shared file system; between any hosts, rank 0
-// keeps it and serves it over TCP (comm/tcp/rendezvous.h). Keys are written once. What is written there is secret: nobody but
-// the ranks of the job can read it. meeting.h defines what ranks write there.
+// In one process the store is memory. Between processes of one launcher it is shared memory without a name; between processes
+// started by something else a private directory of files, mode 0700, on one host or a shared file system; between any hosts,
+// rank 0 keeps it and serves it over TCP (comm/tcp/rendezvous.h). Keys are written once. The contents are secret: only the
+// ranks of the job can read them. meeting.h defines what ranks write there.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace plait::comm {
 
-// The store is gone, with the rank that kept it.
+// The store is gone, together with the rank that kept it.
 class RendezvousLostError : public CommError {
  public:
   using CommError::CommError;
@@ -34,9 +34,9 @@ class Rendezvous {
   void set(const std::string& key, const std::string& value);                  // CommError if the key exists
   // Blocks until the key is set; nullopt after `timeout`. After abort(), CommError at once, naming the key.
   virtual std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) = 0;
-  // The same, but instead of nullopt a CommError that names the key and how long it waited.
+  // wait(), but a time-out is a CommError that names the key and how long it waited.
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
-  // The value if it is there. Does not block, and also works after abort().
+  // The value if there is one. Does not block, and also works after abort().
   virtual std::optional<std::string> find(const std::string& key) = 0;
   // set and get for a shared pointer to an object, which only one rank takes. Between threads of one process only (otherwise
   // InternalError).
@@ -57,20 +57,20 @@ class Rendezvous {
 // One store for all rank threads of this process; share the returned pointer with them.
 std::shared_ptr<Rendezvous> make_thread_rendezvous();
 
-// Shared memory that has no name: it goes with the last process that has a descriptor of it, however that process ends.
+// Shared memory without a name: it goes with the last process that has its descriptor, however that process ends.
 class RendezvousMemory {
  public:
-  RendezvousMemory();                                   // CommError if there is none to be had
-  int descriptor() const { return descriptor_.get(); }  // close-on-exec; a child that inherits it all the same can use it
+  RendezvousMemory();                                   // CommError if none is available
+  int descriptor() const { return descriptor_.get(); }  // close-on-exec; a child that inherits it can use it
 
  private:
   FileDescriptor descriptor_;
 };
 
-// The store in a RendezvousMemory, whose descriptor may be an inherited one; it is not needed any more after the call.
+// The store in a RendezvousMemory, whose descriptor may be inherited; the descriptor is not needed any more after the call.
 std::shared_ptr<Rendezvous> make_memory_rendezvous(int descriptor);
 
-// `directory` must exist or be creatable (0700); all ranks name the same one, fresh for each job.
+// `directory` must exist or be creatable (0700); all ranks name the same one, a fresh one for each job.
 std::shared_ptr<Rendezvous> make_directory_rendezvous(const std::string& directory);
 
 }  // namespace plait::comm

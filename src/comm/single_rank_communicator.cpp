@@ -44,7 +44,7 @@ class SingleRankCommunicator final : public Communicator {
     check_all_to_all(send, receive, 1);
     copy(stream, receive, send);
   }
-  // Nobody is there to send to, so the first of these always throws.
+  // There is no peer, so the check always throws.
   void send(StreamRef, View, int to) override { check_peer(to, 0, 1, true); }
   void receive(StreamRef, View, int from) override { check_peer(from, 0, 1, true); }
   Paths paths() const override { return {}; }

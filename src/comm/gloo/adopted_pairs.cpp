@@ -21,10 +21,10 @@ class AdoptedPair final : public tcp::Pair {
  public:
   AdoptedPair(tcp::Context* context, tcp::Device* device, int peer, std::chrono::milliseconds timeout, FileDescriptor socket)
       : tcp::Pair(context, device, peer, timeout) {
-    // Before anything that the base's destructor would have to undo: these fail if the peer has gone meanwhile.
+    // These come before anything that the base's destructor would have to undo: they fail if the peer has gone meanwhile.
     const tcp::Address self = tcp::Address::fromSockName(socket.get()), there = tcp::Address::fromPeerName(socket.get());
     std::lock_guard lock(m_);
-    if (fd_ >= 0) {  // where it has begun to listen
+    if (fd_ >= 0) {  // it may have begun to listen
       device_->unregisterDescriptor(fd_, this);
       ::close(fd_);
     }

@@ -13,14 +13,14 @@
 namespace plait::comm {
 namespace {
 
-// What the stream's tasks need; they keep it alive, so a communicator may go before its last call has run.
+// State of the stream's tasks. They keep it alive, so a communicator may be destroyed before its last call has run.
 struct HostGroup {
   HostGroup(const GroupSpec& spec, Meeting& meeting) : peers(spec, meeting) {}
   Peers peers;
   std::vector<std::byte> scratch;  // used by one task at a time
 };
 
-// FNV-1a over what the ranks of a call must agree on.
+// FNV-1a over everything the ranks of a call must agree on.
 std::uint32_t signature_of(const char* name, DType dtype, std::int64_t elements, int extra) {
   std::uint32_t hash = 2166136261u;
   const auto mix = [&hash](std::uint64_t value) {
@@ -133,7 +133,7 @@ class GlooCommunicator final : public Communicator {
     enqueue(stream, {name, 0, signature_of(name, data.dtype, data.elements(), extra)}, collectives_, std::move(run));
   }
 
-  // Two ranks call a message, so it is counted by itself: the other ranks of the group know nothing of it.
+  // A message involves two ranks and is counted by itself: the other ranks of the group do not know of it.
   void enqueue_message(StreamRef stream, const char* name, const View& data, std::uint32_t& messages, Run run) {
     const std::uint32_t signature = signature_of("message", DType::u8, static_cast<std::int64_t>(data.bytes()), 0);
     enqueue(stream, {name, 0, signature}, messages, std::move(run));

@@ -11,7 +11,7 @@ namespace plait::comm {
 
 class Meeting;
 
-// For groups of two ranks or more. Every rank calls it from its own thread or process.
+// The group has at least two ranks. Every rank calls it from its own thread or process.
 std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Meeting& meeting);
 
 std::string gloo_backend_name();  // "Gloo 0.5.0"

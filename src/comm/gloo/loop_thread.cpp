@@ -46,7 +46,7 @@ void LoopThread::handleEvents(int) {
   }
   if (turning_) {
     lock.unlock();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));  // leaves the core to those who wait for the turn
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // leaves the core to the threads that wait for the turn
   } else {
     eventfd_t count = 0;
     static_cast<void>(::eventfd_read(descriptor_, &count));

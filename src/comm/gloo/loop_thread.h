@@ -1,4 +1,4 @@
-// Two extra uses of the thread that runs a Gloo device's event loop, for which Gloo has no call.
+// The thread of a Gloo device's event loop, with two extra uses for which Gloo has no call.
 #pragma once
 
 #include <gloo/transport/tcp/device.h>

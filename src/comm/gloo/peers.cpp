@@ -21,8 +21,8 @@
 namespace plait::comm {
 namespace {
 
-// Gloo writes to sockets without MSG_NOSIGNAL, so a peer's death would raise SIGPIPE and kill this process. Blocks it for
-// the calling thread and, what matters most, for the thread of the loop that is made meanwhile; swallows one that came up.
+// Gloo writes to sockets without MSG_NOSIGNAL, so a peer's death would raise SIGPIPE and kill this process. This blocks it for
+// the calling thread and, most important, for the loop's thread that is made meanwhile; it swallows one that was raised.
 class SigpipeBlock {
  public:
   SigpipeBlock() {
@@ -49,7 +49,7 @@ class SigpipeBlock {
   bool was_pending_ = false;
 };
 
-// A full mesh of connections that are there already. Gloo's own way to make one takes whoever connects first.
+// A full mesh of existing connections. Gloo's own way to make one accepts the first caller.
 class Mesh final : public gloo::Context {
  public:
   Mesh(std::shared_ptr<gloo::transport::Device> device, int rank, std::vector<FileDescriptor> sockets,
@@ -60,11 +60,11 @@ class Mesh final : public gloo::Context {
   }
 };
 
-// Of no call: sequences count from 1.
+// A slot that no call uses: sequences count from 1.
 constexpr std::uint64_t unused_slot = 0;
 
-// A peer may leave as soon as it has all it wants. Where a wait wakes up only then, Gloo reports the loss even if the message
-// was complete before; asked again, it looks at the message first.
+// A peer may leave as soon as it has everything it needs. If a wait wakes up only then, Gloo reports the loss even if the
+// message was complete before; asked again, it looks at the message first.
 template <typename Wait>
 bool wait_for_message(Wait wait, std::chrono::milliseconds timeout) {
   try {
@@ -73,13 +73,13 @@ bool wait_for_message(Wait wait, std::chrono::milliseconds timeout) {
     try {
       if (wait(std::chrono::milliseconds(1))) return true;
     } catch (...) {
-      // The same loss again; the first report of it goes on.
+      // The loss again; the first report is rethrown.
     }
     throw;
   }
 }
 
-// Of memory in a Connection's windows.
+// The offset of memory in a Connection's windows.
 std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
 }  // namespace
@@ -93,7 +93,7 @@ void Peers::connect(const GroupSpec& spec, Meeting& meeting) {
     loop_ = std::make_unique<LoopThread>(static_cast<gloo::transport::tcp::Device&>(*device));
     loop_->run([&] { context_ = std::make_shared<Mesh>(device, spec.rank, std::move(sockets), spec.timeout); });
     make_links();
-    // A rank that is done at once must not close its connections while another still waits for its own to come up.
+    // A rank that finishes at once must not close its connections while another still waits for its own to come up.
     meeting.meet("gloo/connected");
     loop_->keep_turning(false);
   } catch (ConfigError&) {
@@ -134,7 +134,7 @@ void Peers::make_links() {
   });
 }
 
-// On the loop's thread, which may be about to tell a link that its peer has gone.
+// Runs on the loop's thread, which may be about to tell a link that its peer has gone.
 void Peers::drop_links() noexcept {
   if (!links_.empty()) loop_->run([this] { links_.clear(); });
 }
@@ -169,7 +169,7 @@ void Peers::exchange(const CallId& call, int to, const void* out, std::size_t ou
     interrupted = true;
   }
   if (!interrupted) return;
-  close_connections();  // for whoever called close() first may still be about it, and the memory is the caller's again now
+  close_connections();  // an earlier close() may still be running, and the memory now returns to the caller
   check_open(call.name);
 }
 
@@ -204,7 +204,7 @@ void Peers::close_connections() noexcept {
     std::lock_guard lock(connections_);
     context_->closeConnections();
   } catch (...) {
-    // Nothing is left to close; the pending calls have been ended by close().
+    // Nothing is left to close; close() has ended the pending calls.
     return;
   }
 }

@@ -1,7 +1,7 @@
-// The connections among the ranks of a host group, and the one operation that all of its calls are made of.
+// The connections among the ranks of a host group, and `exchange`, of which all of the group's calls are made.
 //
-// Gloo does the networking once the connections are there (one epoll thread, ordered messages); why it does not make them, see
-// adopted_pairs.h. Its own collectives are not used: a wait inside them cannot be ended from another thread, and its error does
+// Gloo does the networking once the connections exist (one epoll thread, ordered messages); adopted_pairs.h says why it does
+// not make them. Its own collectives are not used: a wait inside them cannot be ended from another thread, and its error does
 // not say which peer it waited for.
 #pragma once
 
@@ -27,11 +27,11 @@ namespace plait::comm {
 class LoopThread;
 class Meeting;
 
-// One call, the same on all ranks that take part in it.
+// Identifies one call; the same on all ranks that take part in it.
 struct CallId {
   const char* name = "";        // "all_reduce"
   std::uint32_t sequence = 0;   // counts the group's collectives, or the messages of one rank to another, from 1
-  std::uint32_t signature = 0;  // hash of what the ranks must agree on; calls that differ never match, and time out
+  std::uint32_t signature = 0;  // hash of everything the ranks must agree on; calls that differ never match, and time out
 };
 
 class Peers {
@@ -58,7 +58,7 @@ class Peers {
   void check_open(const char* call_name) const;  // CommError (PeerLostError) with the reason once closed
 
  private:
-  // What goes to and comes from one peer, through windows of the whole address space.
+  // The traffic with one peer, through windows of the whole address space.
   //
   // Gloo reports a lost connection to a buffer while a receive waits for its match, but not in the middle of a message. So each
   // window keeps one receive pending that is never matched and therefore lasts as long as the connection.
@@ -85,7 +85,7 @@ class Peers {
   // Closing a connection holds this lock while waiting for the loop to turn, so the loop's thread must not take it then.
   std::mutex connections_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<std::string> closed_reason_;
   bool peer_lost_ = false;  // the reason
 };

@@ -6,7 +6,8 @@
 namespace plait::comm {
 namespace {
 
-// Sum: what two elements are added up in. The reduction is fixed outside of the loop, so that the compiler can use vectors.
+// Sum: the type in which two elements are added. The reduction is fixed outside of the loop, so that the compiler can use
+// vectors.
 template <typename T, typename Sum, Reduction reduction>
 void reduce_typed(void* out, const void* a, const void* b, std::int64_t count) {
   T* result = static_cast<T*>(out);

@@ -1,8 +1,8 @@
 // Collective algorithms on host memory, all made of Peers::exchange. They block until this rank is done.
 //
 // Reductions and gathers go round a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations", JPDC 2009): each rank sends 2 (n - 1) / n of the data, whatever n. Every slice is summed by one chain of
-// ranks in ring order and then copied, so all ranks hold the same bits, and every run gives the same bits.
+// workstations", JPDC 2009): each rank sends 2 (n - 1) / n of the data for any n. Every slice is summed by one chain of ranks
+// in ring order and then copied, so all ranks hold the same bits, and every run gives the same bits.
 #pragma once
 
 #include <algorithm>
@@ -28,19 +28,20 @@ struct Slices {
   std::size_t bytes(int part) const { return static_cast<std::size_t>(count(part)) * element_bytes; }
 };
 
-// `out` receives slice rank() of the reduction over ranks of `data`. `data` is not changed, except where `out` is that slice
-// of it. `scratch` grows to two slices and is worth keeping between calls.
+// `out` receives slice rank() of the reduction over ranks of `data`. `data` stays unchanged, except where `out` is its slice.
+// `scratch` grows to two slices and is worth keeping between calls.
 void ring_reduce_scatter(Peers& peers, const CallId& call, const std::byte* data, const Slices& slices, DType dtype,
                          Reduction reduction, std::byte* out, std::vector<std::byte>& scratch);
 
-// `data` of rank `root` receives the reduction over ranks; that of the others stays as it is. `scratch` grows to three slices.
+// `data` of rank `root` receives the reduction over ranks; the data of the others stays as it is. `scratch` grows to three
+// slices.
 void ring_reduce(Peers& peers, const CallId& call, std::byte* data, const Slices& slices, DType dtype, Reduction reduction,
                  int root, std::vector<std::byte>& scratch);
 
-// Fills `data` with every rank's slice; this rank's own is there already.
+// Fills `data` with every rank's slice; this rank's own is already there.
 void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Slices& slices);
 
-// A binomial tree from `root`.
+// Broadcasts along a binomial tree from `root`.
 void tree_broadcast(Peers& peers, const CallId& call, std::byte* data, std::size_t bytes, int root);
 
 // Slice i of `send` goes to rank i, slice j of `receive` comes from rank j, one pair of peers after the other.

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds goodbye_limit{5};
 
-// What NCCL's first rank makes and all need to join.
+// The id that NCCL's first rank makes and all ranks need to join.
 struct UniqueId {
   ncclUniqueId id = {};
 };
@@ -43,8 +43,8 @@ ncclUniqueId agree_on_id(const std::string& label, Meeting& meeting) {
   }
 }
 
-// The state that `comm` reaches when it no longer works on its last call, or ncclInProgress after `limit`. Not every call
-// tells that work goes on behind it: ncclCommSplit does not.
+// The state of `comm` once its last call has finished, or ncclInProgress after `limit`. Not every call says that work goes on
+// behind it: ncclCommSplit does not.
 ncclResult_t wait_for_progress(ncclComm_t comm, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   for (;;) {
@@ -55,19 +55,19 @@ ncclResult_t wait_for_progress(ncclComm_t comm, std::chrono::milliseconds limit)
   }
 }
 
-// NCCL makes the device current again that it found. In a new thread that is the first one, where CUDA would then take memory
-// for this process, whichever device the rank is on.
+// NCCL restores the device that was current before. In a new thread that is device 0, where CUDA would then allocate memory for
+// this process, even if the rank uses another device.
 void choose_device(Device device) noexcept {
   try {
     make_current(device);
   } catch (const DeviceError&) {
-    return;  // nothing but that memory depends on it
+    return;  // only memory depends on it
   }
 }
 
-// A peer in another process is connected to this communicator's service thread, for which NCCL waits here, until it destroys
-// its own. One that has another communicator to destroy first, where it waits for this rank, must not be waited for: what is
-// left is done when it comes.
+// A peer in another process is connected to this communicator's service thread, for which NCCL waits here until the peer
+// destroys its own. A peer that first destroys another communicator, and waits for this rank there, must not be waited for: the
+// rest is done when it comes.
 void destroy_in_time(Device device, ncclComm_t comm) {
   std::promise<void> promise;
   const std::future<void> done = promise.get_future();
@@ -130,7 +130,7 @@ void NcclMembership::say_goodbye() noexcept {
       child_ = nullptr;
     });
   } catch (const std::exception&) {
-    return;  // there was no thread to do it; what is left is aborted
+    return;  // no thread could be started; the communicator is aborted instead
   }
   if (parent_) destroy_in_time(device_, std::exchange(parent_, nullptr));
 }
@@ -155,8 +155,8 @@ bool NcclMembership::run_for(std::chrono::milliseconds limit, const std::functio
 
 void NcclMembership::abort() noexcept {
   if (aborted_.exchange(true)) return;
-  // NCCL first raises the flag and then waits until the streams of the communicator's calls are drained, which can take until
-  // this rank's other groups are aborted as well. Those who have to do that must not wait here.
+  // NCCL first raises the flag and then waits until the streams of the communicator's calls are drained. That can take until
+  // this rank's other groups are aborted as well, so the caller, who has to abort them, must not wait here.
   try {
     aborter_ = std::thread([this] {
       choose_device(device_);
@@ -174,12 +174,12 @@ void NcclMembership::free_aborted() noexcept {
     std::lock_guard lock(mutex_);
     child = std::exchange(child_, nullptr);
   }
-  // Without the lock: NCCL waits here for the CUDA graphs that its calls are in, which the rank's thread lets go of once it has
-  // seen that the group is aborted.
+  // Without the lock: NCCL waits here for the CUDA graphs that contain its calls, and the rank's thread releases them once it
+  // has seen that the group is aborted.
   if (child) ncclCommAbort(child);
 }
 
-// NCCL_COMM_BLOCKING in the environment overrides what a communicator was made for, so the child's calls may need patience too.
+// NCCL_COMM_BLOCKING in the environment overrides a communicator's own setting, so the child's calls may also be in progress.
 void NcclMembership::settle(const char* name, ncclComm_t comm, ncclResult_t status) const {
   if (status == ncclSuccess || status == ncclInProgress) status = wait_for_progress(comm, timeout_);
   if (status == ncclInProgress) throw CommError(silence(name));

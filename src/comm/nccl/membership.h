@@ -50,7 +50,7 @@ class NcclMembership {
  private:
   void join(const ncclUniqueId& id, int max_ctas);
   void say_goodbye() noexcept;
-  // False if `work` took longer; the parent, and with it whatever `work` waited for, is then aborted.
+  // False if `work` took longer; the parent is then aborted, and with it anything that `work` waited for.
   bool run_for(std::chrono::milliseconds limit, const std::function<void()>& work);
   void settle(const char* name, ncclComm_t comm, ncclResult_t status) const;
   void free_aborted() noexcept;

@@ -20,7 +20,7 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::bf16: return ncclBfloat16;
     case DType::i32: return ncclInt32;
     case DType::u8:
-    case DType::e4m3: return ncclUint8;  // is gathered, never added up
+    case DType::e4m3: return ncclUint8;  // gathered, never added up
     case DType::f16: return ncclFloat16;
   }
   throw InternalError("NCCL has no such element type");
@@ -131,13 +131,14 @@ class NcclCommunicator final : public Communicator {
   void abort() noexcept override { membership_.abort(); }
 
  private:
-  // Makes every kind of call once, so that none that matters connects later. NCCL connects when it first needs to: the channels
+  // Makes every kind of call once, so that no important one connects later. NCCL connects when it first needs to: the channels
   // of an algorithm (ring, tree, NVLink SHARP) at the first collective that it chooses that algorithm for, and a pair of ranks
   // at its first message. The host blocks in that call until the peers make theirs, so the ranks of a pipeline, each of which
-  // calls in its own order, would wait for each other for good. Which sizes an algorithm is chosen for depends on the machine
-  // and cannot be asked, hence the steps. A protocol (LL, LL128, Simple) needs no connection of its own, and a message opens
-  // all channels of its pair whatever its size. NCCL_RUNTIME_CONNECT=0 connects collectives, but not pairs, while joining; but
-  // the environment is the user's.
+  // calls in its own order, would wait for each other for good. The sizes for which an algorithm is chosen depend on the
+  // machine and cannot be queried, hence the steps. A protocol (LL, LL128, Simple) needs no connection of its own, and a
+  // message of any size opens all channels of its pair. NCCL_RUNTIME_CONNECT=0 connects collectives, but not pairs, while
+  // joining; but the environment is the user's.
+  //
   // An algorithm that is chosen only for larger calls than these still connects later. That is safe where all ranks make their
   // collectives in one order, and abort() ends it.
   void connect(Device device) {
@@ -175,7 +176,7 @@ class NcclCommunicator final : public Communicator {
   const int size_;
   const bool point_to_point_;
   const NcclLog log_;
-  const std::uint64_t log_begin_;  // what other groups have written
+  const std::uint64_t log_begin_;  // after the output of other groups
   NcclMembership membership_;
   Paths paths_;
 };

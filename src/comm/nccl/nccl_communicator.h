@@ -11,7 +11,7 @@ namespace plait::comm {
 
 class Meeting;
 
-// For groups of two ranks or more, one GPU each. Every rank calls it from its own thread or process.
+// The group has at least two ranks, one GPU each. Every rank calls it from its own thread or process.
 std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Meeting& meeting);
 
 std::string nccl_backend_name();  // "NCCL 2.28.9"

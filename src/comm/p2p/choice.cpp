@@ -12,10 +12,10 @@ std::string label(const EndFacts& end) {
 
 bool gpus(const PairFacts& facts) { return facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda; }
 
-// A namespace that /proc does not name counts as the same one; the trial will show.
+// A namespace that /proc does not name counts as equal; the trial will show.
 bool differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
 
-// Between hosts NVLink alone carries a mailbox, whose memory is named by fabric handles.
+// Between hosts only NVLink carries a mailbox, whose memory is named by fabric handles.
 std::string no_fabric(const PairFacts& facts) {
   if (!gpus(facts) || (facts.sender.fabric_clique.empty() && facts.receiver.fabric_clique.empty())) return "on different hosts";
   if (!facts.share_fabric())
@@ -26,7 +26,7 @@ std::string no_fabric(const PairFacts& facts) {
   return "";
 }
 
-// What rules out every mailbox.
+// Returns the obstacle to any mailbox.
 std::string no_mailbox(const PairFacts& facts) {
   if (facts.sender.kind != facts.receiver.kind) return "one end is a GPU, the other a CPU";
   if (!facts.same_host()) {
@@ -116,7 +116,7 @@ std::string ipc_obstacle(const PairFacts& facts) {
 std::string relay_obstacle(const PairFacts& facts) {
   if (!gpus(facts)) return "for GPUs only";
   if (facts.bridges().empty()) return "no third GPU is seen by both ends' processes and reached by both";
-  // The bridge's memory is seen by the one, counters in the host's memory by the other.
+  // The bridge's memory goes through vmm, the counters through host memory.
   if (std::string obstacle = no_vmm(facts); !obstacle.empty()) return obstacle;
   return no_descriptors(facts);
 }
@@ -182,7 +182,7 @@ std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport>
   for (const Candidate& candidate : candidates(facts)) {
     if (candidate.transport == Transport::nccl || (wanted && candidate.transport != *wanted)) continue;
     if (candidate.obstacle.empty()) return "";
-    obstacle = candidate.obstacle;  // of the last: what rules out host memory rules out all
+    obstacle = candidate.obstacle;  // of the last one: an obstacle to host memory is an obstacle to all
   }
   return (wanted ? asked_for + " cannot be used: " : "") + obstacle;
 }

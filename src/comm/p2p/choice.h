@@ -1,4 +1,5 @@
-// Which transport a pair of ranks uses, and why not a better one. Computed from facts alone, so both ends get the same answer.
+// Chooses the transport of a pair of ranks, and says why not a better one. It uses facts alone, so both ends get the same
+// answer.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace plait::comm::p2p {
 
-// No transport works for a pair, or not the one that was asked for.
+// No transport works for a pair, or the requested one does not.
 class NoTransport : public CommError {
  public:
   using CommError::CommError;
@@ -19,7 +20,7 @@ class NoTransport : public CommError {
 
 struct Candidate {
   Transport transport = Transport::nccl;
-  // Empty: possible. Otherwise why not, and what to check ("no peer access between GPU 0 and GPU 2 (PHB): ACS on the PCIe
+  // Empty: possible. Otherwise the reason, and what to check ("no peer access between GPU 0 and GPU 2 (PHB): ACS on the PCIe
   // bridges, an IOMMU, or a virtual machine without P2P passthrough forbid it; see `plait topo`").
   std::string obstacle;
 };
@@ -31,10 +32,10 @@ std::vector<Candidate> candidates(const PairFacts& facts);
 // obstacle when `wanted` is impossible.
 std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
-// Why neither GPU writes to the other's memory, or one of them does not ("" if both can): what rules out direct, vmm and ipc.
+// The reason why at least one GPU cannot write to the other's memory ("" if both can): the obstacle to direct, vmm and ipc.
 std::string obstacle_to_peer_access(const PairFacts& facts);
 
-// Why these two have no mailbox, or not the one that is wanted; empty: nothing that is known before one is tried.
+// The reason why these two have no mailbox, or not the wanted one; empty: none is known before a trial.
 std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport> wanted);
 
 }  // namespace plait::comm::p2p

@@ -1,5 +1,5 @@
-// What a stream does at once with counters of several mailboxes: one call of the driver, where one for each would cost the host
-// more than the exchange of a segment leaves it.
+// Operations of a stream on the counters of many mailboxes at once: one call of the driver, because a call for each would take
+// more host time than the exchange of a segment leaves.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,13 @@ namespace plait::comm::p2p {
 class CounterBatch {
  public:
   void write(std::uint32_t* counter, std::uint32_t value);
-  // Later work runs once the counter has reached `value`. A wait that was released says nothing about the memory (the other end
-  // may be busy with it), so a host stream fails there, and with it all that would compute from what never came.
+  // Later work runs once the counter has reached `value`. After a released wait the memory may be in any state (the other end
+  // may be using it), so a host stream fails there, and with it all work that would use the missing data.
   void wait(const std::uint32_t* counter, std::uint32_t value, const std::shared_ptr<std::atomic<bool>>& released);
-  // In the order in which they were added; none is left.
+  // Enqueues all in the order in which they were added, and empties the batch.
   void enqueue(StreamRef stream);
-  // For a kernel that does the same: the last of them, null where there are none. The others are superseded by it if all of
-  // them write one counter.
+  // The last operation, for a kernel that does the same; null if there are none. It replaces the others if all of them write
+  // one counter.
   CounterValue last() const;
   void append(const CounterBatch& other);
 

@@ -1,4 +1,4 @@
-// What CUDA and NVML say about GPUs. Private to src/comm/p2p. Defined in cuda/; a build without CUDA uses no_cuda.cpp, which
+// Facts about GPUs from CUDA and NVML. Private to src/comm/p2p. Defined in cuda/; a build without CUDA uses no_cuda.cpp, which
 // throws DeviceError.
 #pragma once
 

@@ -35,7 +35,7 @@ std::string random_hex() {
   return to_hex(bytes);
 }
 
-// What the meeting tells: where the giver listens, and what a taker has to say.
+// Word in the meeting: where the giver listens, and the token that a taker has to present.
 struct Invitation {
   std::string socket;
   std::string token;
@@ -69,7 +69,7 @@ Address abstract_address(const std::string& socket) {
   return result;
 }
 
-// SEQPACKET keeps messages apart, so none has to be put together from pieces.
+// SEQPACKET keeps messages apart, so they need no reassembly.
 FileDescriptor make_socket() {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) throw CommError("handle exchange: cannot make a Unix socket: " + errno_text());
@@ -88,7 +88,7 @@ class Patience {
   Patience(const Meeting& meeting, std::string name, Clock::time_point start)
       : meeting_(meeting), name_(std::move(name)), deadline_(start + meeting.timeout()) {}
 
-  // Waits for one of `events`. Returns also when there was none for a moment; CommError at the end of patience.
+  // Waits for one of `events`, and returns after a moment without any; CommError at the end of patience.
   void wait(std::vector<pollfd>& events) const {
     for (pollfd& event : events) event.revents = 0;
     meeting_.check();
@@ -139,7 +139,7 @@ void send_with_descriptor(int connection, int descriptor, const std::string& nam
   }
 }
 
-// Whatever arrives is owned at once, so that what is refused is closed.
+// Owns the descriptor as soon as it arrives, so that a refused one is closed.
 FileDescriptor receive_descriptor(int connection, const std::string& name) {
   char byte = 0;
   iovec data{&byte, 1};
@@ -177,7 +177,7 @@ FileDescriptor receive_descriptor(int connection, const std::string& name) {
 
 enum class Caller { silent, stranger, peer };
 
-// What the one who connected has said so far.
+// The state of a caller, from what it has sent so far.
 Caller caller_on(int connection, const std::string& token) {
   std::array<char, random_digits + 1> said{};
   const ssize_t length = ::recv(connection, said.data(), said.size(), 0);
@@ -186,7 +186,7 @@ Caller caller_on(int connection, const std::string& token) {
   return knows ? Caller::peer : Caller::stranger;
 }
 
-// Takes connections until somebody says the token; others are dropped, and one who keeps silent does not keep the peer out.
+// Takes connections until one presents the token; others are dropped, and a silent one does not keep the peer out.
 FileDescriptor await_peer(int listener, const std::string& token, const Patience& patience) {
   std::vector<FileDescriptor> callers;
   for (;;) {
@@ -242,7 +242,7 @@ FileDescriptor HandleExchange::take_descriptor(const std::string& name) {
       throw CommError("handle exchange: '" + name + "': cannot reach the peer's Unix socket: " + errno_text() +
                       "; the peer gave up or died, or the two processes are in different network namespaces (containers)");
     }
-    std::vector<pollfd> nothing;  // the queue of connections is full: later
+    std::vector<pollfd> nothing;  // the queue of connections is full: try later
     patience.wait(nothing);
   }
   if (!is_of_this_user(connection.get())) {
@@ -254,7 +254,7 @@ FileDescriptor HandleExchange::take_descriptor(const std::string& name) {
   }
   patience.wait(connection.get(), POLLIN);
   FileDescriptor descriptor = receive_descriptor(connection.get(), name);
-  static_cast<void>(::send(connection.get(), &i_have_it, 1, MSG_NOSIGNAL));  // the giver says if this does not arrive
+  static_cast<void>(::send(connection.get(), &i_have_it, 1, MSG_NOSIGNAL));  // if this does not arrive, the giver reports it
   return descriptor;
 }
 

@@ -1,8 +1,8 @@
-// How two ranks pass each other the handles that make memory visible: JSON in a meeting of the two, file descriptors over a
+// Passes the handles that make memory visible between two ranks: as JSON in a meeting of the two, and file descriptors over a
 // Unix socket.
 //
 // The socket has a random name in the abstract namespace, so no file is left behind. It accepts one connection, from this user
-// (SO_PEERCRED) and with a token that only the meeting passes on. No length that arrives is trusted.
+// (SO_PEERCRED) and with a token that only the meeting passes on. No received length is trusted.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Host memory that two ranks map, threads or processes: an anonymous file that exists only as long as somebody has it mapped.
+// Host memory that two ranks, threads or processes, both map: an anonymous file that exists only as long as it is mapped.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,12 +19,12 @@ std::size_t file_bytes(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// A file that shrinks kills whoever reads it where it was (SIGBUS), so both ends insist on seals.
+// Reading a file beyond its shrunken end kills the reader (SIGBUS), so both ends insist on seals.
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 class HostMemory final : public Region {
  public:
-  // `made`: by this end, which can offer it.
+  // `made`: this end made it, and can offer it.
   HostMemory(const RegionSpec& spec, FileDescriptor file, bool made) : length_(file_bytes(spec.bytes)) {
     mapping_ = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (mapping_ == MAP_FAILED) {
@@ -53,14 +53,14 @@ class HostMemory final : public Region {
   }
 
  private:
-  FileDescriptor file_;  // where it was made here
+  FileDescriptor file_;  // if it was made here
   std::size_t length_;
   void* mapping_ = nullptr;
   bool pinned_ = false;
 };
 
 FileDescriptor make_file(const RegionSpec& spec) {
-  // Before pages are taken: the system would rather kill a process than refuse the last one.
+  // Checked before pages are taken: the system would rather kill a process than refuse the last page.
   if (const std::size_t available = memory_info({}).free_bytes; spec.bytes > available) {
     throw DeviceError("region '" + spec.name + "': cannot make " + format_bytes(static_cast<double>(spec.bytes)) +
                       " of shared memory: " + format_bytes(static_cast<double>(available)) + " are available");
@@ -74,7 +74,7 @@ FileDescriptor make_file(const RegionSpec& spec) {
   if (file.get() < 0) refuse(errno);
   const auto length = static_cast<off_t>(file_bytes(spec.bytes));
   if (::ftruncate(file.get(), length) != 0) refuse(errno);
-  // The pages, zero, are taken now: without them the first access would be killed where memory is short.
+  // The pages are taken now, zeroed: otherwise the first access would be killed when memory is short.
   if (const int error = ::posix_fallocate(file.get(), 0, length)) refuse(error);
   if (::fcntl(file.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) refuse(errno);
   return file;

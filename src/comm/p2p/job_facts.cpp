@@ -2,8 +2,8 @@
 
 namespace plait::comm::p2p {
 
-// A rank tells only of those of its host, in their order: a job may have thousands of ranks, and nothing is known of the
-// others.
+// A rank reports only paths to the ranks of its host, in their order: a job may have thousands of ranks, and about the others
+// nothing is known.
 JobFacts::JobFacts(Device device, PeerAccessUse access, Meeting& meeting)
     : ends_(meeting.gather("facts/end", end_facts(meeting.rank(), device, access))) {
   const auto neighbours = [&](int rank) {

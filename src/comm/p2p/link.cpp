@@ -16,8 +16,8 @@
 namespace plait::comm::p2p {
 namespace {
 
-// One step of making a link gets this part of the time limit, so that a peer that fails in the middle of it is noticed before
-// anybody gives up.
+// The time limit of one step of making a link is this part of the whole, so that a peer that fails in the middle of it is
+// noticed before any rank gives up.
 constexpr int attempts_per_timeout = 3;
 constexpr std::chrono::milliseconds shortest_attempt{5'000};  // unless the time limit is shorter
 
@@ -25,7 +25,7 @@ std::chrono::milliseconds attempt_time(std::chrono::milliseconds timeout) {
   return std::max(timeout / attempts_per_timeout, std::min(timeout, shortest_attempt));
 }
 
-// Of the words for what went wrong at the other end.
+// The longest description of a problem at the other end.
 constexpr std::size_t longest_problem = 4096;
 // A mover that takes SMs from compute has to be this much faster than the copy engine to be chosen by itself.
 constexpr double worth_an_sm = 0.9;
@@ -36,7 +36,7 @@ struct Attempt {
   double microseconds = 0;
 };
 
-// How a try went at one end.
+// The result of an attempt at one end.
 struct Verdict {
   double microseconds = 0;
   std::string problem;
@@ -53,7 +53,7 @@ void from_json(const Json& json, Verdict& verdict) {
   fields.end();
 }
 
-// How many links each of the bridges in question relays for already, as one end counts.
+// The number of links that each of the bridges in question already relays for, as one end counts.
 struct BridgeUse {
   std::vector<std::int64_t> links;
 };
@@ -126,8 +126,8 @@ class LinkSetup {
         report.trial_gb_per_s = best.microseconds > 0 ? static_cast<double>(spec_.message_bytes) / best.microseconds / 1e3 : 0;
         keep_better_than(transport, report.better);
         if (transport != Transport::nccl) report.paths = mailbox_paths(report);
-        // Freeing memory of a GPU waits for all that its streams have to do, and keeps every other thread from giving it work
-        // meanwhile. So what was tried and not chosen is gone on both ends before either uses the link.
+        // Freeing GPU memory waits for all work of its streams, and keeps every other thread from enqueueing work meanwhile. So
+        // candidates that were tried and not chosen are gone on both ends before either uses the link.
         meeting_.meet("settled");
         return {std::move(best.link), std::move(report)};
       }
@@ -142,7 +142,7 @@ class LinkSetup {
   std::string label() const { return fmt::format("link {} -> {}", spec_.from, spec_.to); }
   std::string other_side() const { return end_ == End::sender ? "receiver" : "sender"; }
 
-  // Tells the other end something and learns the same of it.
+  // Sends a word to the other end and returns the other end's.
   template <typename T>
   T swap(const std::string& topic, const T& own) {
     meeting_.say(topic, own);
@@ -158,7 +158,7 @@ class LinkSetup {
     return {sends ? own : other, sends ? other : own, sends ? there : back, sends ? back : there};
   }
 
-  // Of the best bridges the one that relays for the fewest links of both ends.
+  // The bridge, among the best, that relays for the fewest links of both ends.
   std::string agreed_bridge() {
     if (!bridge_.empty()) return bridge_;
     const std::vector<std::string> best = report_->facts.best_bridges();
@@ -172,7 +172,7 @@ class LinkSetup {
     return bridge_ = best[least];
   }
 
-  // The receiver's, which the sender has to know to put messages there.
+  // The receiver's places, which the sender has to know to put messages there.
   std::vector<Place> agreed_places() {
     std::vector<Place> theirs = swap("places", spec_.places);
     std::vector<Place> agreed = end_ == End::receiver ? spec_.places : theirs;
@@ -188,9 +188,9 @@ class LinkSetup {
     return arrives_in_place(transport, mover, spec_.device.kind) ? places_ : std::vector<Place>{};
   }
 
-  // Those to try, the preferred one first.
+  // The movers to try, the preferred one first.
   std::vector<Mover> movers(Transport transport) const {
-    // Two hops by kernels would take SMs on both sides for nothing: the slower hop is the wire's anyway.
+    // Two hops by kernels would take SMs on both sides without any gain: the slower hop is the wire's anyway.
     const bool by_kernel = spec_.device.is_cuda() && transport != Transport::nccl && takes_one_hop(transport);
     if (spec_.mover && *spec_.mover != Mover::copy_engine && !spec_.device.is_cuda()) {
       throw CommError(fmt::format("{}: comm.mover={} is a kernel and needs GPUs", label(), to_string(*spec_.mover)));
@@ -201,7 +201,7 @@ class LinkSetup {
     return {Mover::copy_engine, Mover::sm_write, Mover::sm_read};
   }
 
-  // Makes a link, tries it, and agrees with the other end on how that went.
+  // Makes a link, tries it, and agrees with the other end on the result.
   Attempt try_out(Transport transport, Mover mover) {
     const std::string name = to_string(transport) + "." + to_string(mover);
     Attempt attempt;
@@ -239,7 +239,7 @@ class LinkSetup {
     MailboxLinkOptions options;
     options.announce = spec_.announce;
     options.places = places_by(transport, mover);
-    // A short message's other hop, within one GPU, is a kernel too: it is done before a copy engine would have started.
+    // A short message's other hop, within one GPU, is a kernel too: it finishes before a copy engine would have started.
     const bool moves = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
     options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= link_collectives::longest_short_push);
     if (transport == Transport::ipc) {
@@ -308,8 +308,8 @@ class LinkSetup {
 
   const LinkSpec& spec_;
   Rendezvous& store_;
-  Meeting meeting_;  // of the two ends
-  Meeting attempt_;  // the same two, about memory
+  Meeting meeting_;  // between the two ends
+  Meeting attempt_;  // also between the two, for one attempt's memory
   const End end_;
   const std::shared_ptr<SharedByLinks> shared_;
   LinkReport* report_ = nullptr;

@@ -1,5 +1,5 @@
-// Carries one rank's messages to another, through a mailbox or the communication library's send and receive. Which of them is
-// chosen at start-up and tested before use.
+// Carries one rank's messages to another, through a mailbox or the communication library's send and receive. The choice is made
+// at start-up and tested before use.
 #pragma once
 
 #include <chrono>
@@ -34,11 +34,11 @@ struct Place {
 void to_json(nlohmann::ordered_json& json, const Place& place);
 void from_json(const nlohmann::ordered_json& json, Place& place);  // InvalidWord
 
-// What the links of one owner share on this rank, so that many of them take no more streams, and no longer to go, than one.
-// Outlives them. Made with the device current; used by one thread, and by aborts.
+// State shared by the links of one owner on this rank, so that many links need no more streams, and no more time to be
+// destroyed, than one. Outlives them. Made with the device current; used by one thread, and by aborts.
 //
-// A link that goes waits for its other end, `time_to_go` at most. Those that were only tried at start-up go too: the time is
-// shared from begin_to_go() on, which is for the owner to call before it lets go of its links.
+// A link that is destroyed waits for its other end, `time_to_go` at most. So do links that were only tried at start-up. The
+// time is shared from begin_to_go() on, which the owner calls before it destroys its links.
 class SharedByLinks {
  public:
   explicit SharedByLinks(Device device, std::chrono::milliseconds time_to_go = std::chrono::milliseconds(2'000))
@@ -61,10 +61,10 @@ struct LinkSpec {
   int rank = 0;
   Device device;                            // this end's, current on the calling thread
   std::size_t message_bytes = 0;            // of the largest message; both ends give the same
-  std::optional<Transport> transport = {};  // nothing: the best that works
+  std::optional<Transport> transport = {};  // nullopt: the best that works
   PeerAccessUse peer_access = PeerAccessUse::automatic;
-  std::optional<Mover> mover = {};  // nothing: the one that is fastest in a trial at the size of the messages
-  int slots = 2;                    // messages in transit at once, where they are copied out of slots
+  std::optional<Mover> mover = {};  // nullopt: the fastest in a trial at the size of the messages
+  int slots = 2;                    // messages in transit at once, if they are copied out of slots
   // Receiver: buffers that the link makes and in which messages arrive. Empty: messages are copied.
   std::vector<Place> places = {};
   // The sender announces when a message is ready to travel, so the receiver can tell a late sender from a slow wire.
@@ -81,7 +81,7 @@ struct PassedOver {
   std::string reason;
 };
 
-// What was chosen for a pair; the same on both ends.
+// The choices made for a pair; the same on both ends.
 struct LinkReport {
   int from = 0, to = 0;
   PairFacts facts;
@@ -108,30 +108,32 @@ class Link {
   // Receiver with places: says that from this point of the stream the place of the next message not yet posted is free. For
   // callers that know this before they reach the receive; a receive posts its own message if that has not been done.
   void post(StreamRef stream);
-  // With places, what send, receive and post do with the next message's counters, for a caller with several links who does it
-  // for all of them at once. Sender: waits for its place to be free; the caller copies it there; says that it has arrived.
-  // Receiver: says that its place is free; waits for it.
+  // With places: the parts of send, receive and post that concern the next message's counters, for a caller that handles many
+  // links at once. Sender: waits until its place is free; the caller copies the message there; then marks it sent. Receiver:
+  // says that its place is free; waits for the message.
   virtual void await_place(CounterBatch& counters) = 0;
   virtual void mark_sent(CounterBatch& counters) = 0;
-  // Sender with places: both of these and the copy of the next message to places()[place] in one, for copy_between_counters.
+  // Sender with places: await_place, the copy of the next message to places()[place], and mark_sent in one, for
+  // copy_between_counters.
   virtual CountedCopy counted_copy(const void* data, std::size_t bytes, int place) = 0;
   virtual void post(CounterBatch& counters) = 0;
   virtual void await_arrival(CounterBatch& counters) = 0;
-  // Beside messages, with places: the sender has copied something into other memory of the receiver, which both know to be
-  // free, and says so; a kernel does that by what next_signal gives. The receiver waits for it. Signals match in order.
+  // Signals, independent of messages, with places: the sender has copied data into other memory of the receiver, which both
+  // know to be free, and says so; a kernel does that with next_signal's value. The receiver waits for it. Signals match in
+  // order.
   virtual void signal(CounterBatch& counters) = 0;
   virtual CounterValue next_signal() = 0;
   virtual void await_signal(CounterBatch& counters) = 0;
-  // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
+  // The receiver's LinkSpec::places, on both ends; empty if the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it
-  // False if LinkSpec::announce is, or if the ends share no memory: on two hosts, or in two network namespaces of one.
+  // False if LinkSpec::announce is false, or if the ends share no memory: on two hosts, or in two network namespaces of one.
   virtual bool announces() const = 0;
-  // Bytes of messages that travel before their receive is reached: with places, a message in each, of any size. 0 where a send
-  // waits for it.
+  // Bytes of messages that travel before their receive is reached: with places, a message in each, of any size. 0 if a send
+  // waits for its receive.
   virtual std::size_t holds() const = 0;
-  // Releases whatever waits on this end (data received after that is invalid) and makes later calls throw CommError. From any
-  // thread.
+  // Releases everything that waits on this end (data received after that is invalid) and makes later calls throw CommError.
+  // From any thread.
   virtual void abort() noexcept = 0;
   virtual const LinkReport& report() const { return report_; }
 
@@ -142,15 +144,15 @@ class Link {
 
 // Collective over the two ends. All ranks make their links in the same order, and destroy them in the same order too, since the
 // ends then wait for each other again. Tests each candidate with messages whose pattern reveals corruption. A transport that
-// delivers wrong data is passed over, or is an error if it was asked for by name. CommError when the
-// peer does not arrive; NoTransport where trying them, or what the ends know of each other, leaves none.
+// delivers wrong data is passed over, or is an error if it was asked for by name. CommError when the peer does not arrive;
+// NoTransport when the facts or the trials leave no transport.
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
 
-// Whatever makes links as make_link does.
+// A function that makes links as make_link does.
 using LinkMaker = std::function<std::unique_ptr<Link>(const LinkSpec&, Rendezvous&)>;
 
-// "0 -> 1  NV18 (switch)  direct, copy engine  381 GB/s ...", for the table at start-up: one line per link, then why not
-// better.
+// "0 -> 1  NV18 (switch)  direct, copy engine  381 GB/s ...", for the table at start-up: one line per link, then the reasons
+// against better transports.
 std::string describe(const LinkReport& report);
 
 }  // namespace plait::comm::p2p

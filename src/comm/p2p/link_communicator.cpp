@@ -30,7 +30,7 @@ View bytes_at(const std::byte* data, std::size_t bytes) {
                   "=library needs no links");
 }
 
-// Of what the two ends find out when they try each other.
+// Makes the link; a NoTransport of the trial becomes the group's error.
 std::unique_ptr<Link> make_or_refuse(const LinkCommunicatorSpec& spec, const LinkSpec& link, Rendezvous& store) {
   try {
     return spec.make_link(link, store);
@@ -39,7 +39,7 @@ std::unique_ptr<Link> make_or_refuse(const LinkCommunicatorSpec& spec, const Lin
   }
 }
 
-// Of a push by kernel: enough for an NVLink, and a short one has no use for so many.
+// Blocks of a push by kernel: 16 fill an NVLink, and a short push needs fewer.
 int blocks_for(std::size_t bytes) {
   constexpr std::size_t most = 16, bytes_per_block = std::size_t{32} << 10;
   return static_cast<int>(std::clamp<std::size_t>(bytes / bytes_per_block, 1, most));
@@ -47,7 +47,7 @@ int blocks_for(std::size_t bytes) {
 
 std::string hop(int from, int to) { return std::to_string(from) + " -> " + std::to_string(to); }
 
-// Before any link is made: that takes long, and one that cannot be made would be noticed by its ends only.
+// Checked before any link is made: making them takes long, and only its two ends would notice an impossible one.
 void check_pairs(const LinkCommunicatorSpec& spec, Rendezvous& store) {
   const auto rank = static_cast<std::size_t>(spec.group.rank);
   Meeting meeting(store, spec.group.name + ".facts", spec.members[rank], spec.members, spec.group.timeout);
@@ -82,7 +82,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
   require(spec.members.size() == peers_.size(), "LinkCommunicator: a member for every rank of the group");
   if (size() > link_collectives::most_ranks) refuse(spec, "they are more than " + std::to_string(link_collectives::most_ranks));
   check_pairs(spec, store);
-  // Of all pairs in one order, so that no two ranks wait for each other's next.
+  // All pairs in one order, so that no two ranks wait for each other's next.
   for (int low = 0; low < spec.group.size; ++low) {
     for (int high = low + 1; high < spec.group.size; ++high) {
       if (low != rank_ && high != rank_) continue;
@@ -119,7 +119,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       }
     }
   }
-  // Before anybody leaves the meeting below: no first push waits for a place, or for a kernel to be loaded.
+  // Done before any rank leaves the meeting below, so that no first push waits for a place, or for a kernel to be loaded.
   const StreamRef stream = links_.shared->release_stream();
   CounterBatch counters;
   for (Peer& p : peers_) counters.append(take_free_posts(p));
@@ -135,8 +135,8 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
   if (symmetric_bytes_ > 0) make_symmetric_memory(spec, store);
 }
 
-// Shared if all links of all ranks go by one transport that allows it, or parts would come by landing places from some ranks
-// only.
+// Shared only if all links of all ranks use one transport that allows it; otherwise parts from some ranks would still come
+// through landing places.
 void LinkCommunicator::make_symmetric_memory(const LinkCommunicatorSpec& spec, Rendezvous& store) {
   Meeting meeting(store, spec.group.name + ".symmetric", spec.members[static_cast<std::size_t>(rank_)], spec.members,
                   spec.group.timeout);
@@ -169,7 +169,7 @@ std::byte* LinkCommunicator::symmetric_memory() const {
   return symmetric_ ? symmetric_->of(rank_) : static_cast<std::byte*>(unshared_.data());
 }
 
-// Everybody pushes a piece to all before it takes theirs, so every link has to hold one.
+// Every rank pushes a piece to all before it takes theirs, so every link has to hold one.
 void LinkCommunicator::agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store) {
   std::size_t least = slice_bytes_;
   std::string obstacle;
@@ -217,11 +217,11 @@ Paths LinkCommunicator::paths() const {
 
 template <typename Do>
 void LinkCommunicator::for_each_other(Do act) {
-  // Everyone begins with the next rank, so that no rank is everybody's first.
+  // Every rank begins with the next one, so that no rank is everybody's first.
   for (int step = 1; step < size(); ++step) act((rank_ + step) % size());
 }
 
-// In the order in which others push to this rank.
+// Goes through the other ranks in the order in which they push to this one.
 template <typename Do>
 void LinkCommunicator::for_each_arrival(Do act) {
   for (int step = 1; step < size(); ++step) act((rank_ - step + size()) % size());
@@ -268,7 +268,7 @@ std::vector<const std::byte*> LinkCommunicator::trade(StreamRef stream, PieceFor
       p.to->mark_sent(counters);
     }
   });
-  // Behind what tells of all messages, for which others wait. None where a kernel has told of them.
+  // Enqueued after the counters that announce messages, because other ranks wait for those. Empty if a kernel has set them.
   for_each_other([&](int other) { counters.append(take_free_posts(peer(other))); });
   for_each_arrival([&](int other) {
     const std::size_t bytes = arriving(other);
@@ -309,8 +309,8 @@ const std::byte* LinkCommunicator::next_landing(Peer& p, CounterBatch& counters)
   return p.landing[static_cast<std::size_t>(p.received++ % link_collectives::places)];
 }
 
-// What arrived has been used. Its senders wait for this with their message after the next, so it is soon enough to tell them
-// in the next call, which costs nothing.
+// The received data has been used. Its senders wait for this only with their message after the next, so it is soon enough to
+// tell them in the next call, where it costs nothing.
 void LinkCommunicator::release() {
   for (Peer& p : peers_) {
     if (std::exchange(p.in_use, false)) ++p.untold;
@@ -433,7 +433,7 @@ void LinkCommunicator::all_gather_into_free(StreamRef stream, View part, View da
     }
   });
   if (by_kernel) push_by_kernel(stream, copies, part.bytes());
-  // As in trade(): behind what others wait for.
+  // As in trade(): after the counters that others wait for.
   for_each_other([&](int other) { counters.append(take_free_posts(peer(other))); });
   for_each_arrival([&](int other) { peer(other).from->await_signal(counters); });
   counters.enqueue(stream);
@@ -453,7 +453,7 @@ void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reducti
     combine(stream, data, parts, reduction);
     return release();
   }
-  // As equal as whole steps of 16 bytes allow.
+  // Shares as equal as whole steps of 16 bytes allow.
   const std::size_t share = rounded_up((data.bytes() + peers_.size() - 1) / peers_.size());
   const Ranges shares = [&](int r) {
     const std::size_t first = std::min(data.bytes(), static_cast<std::size_t>(r) * share);

@@ -1,16 +1,17 @@
-// Collectives over links: every rank pushes to each other rank the part that this one needs, and adds up what it is sent.
+// Collectives over links: every rank pushes to each other rank the part that one needs, and adds up the parts it receives.
 //
-// A sum over N ranks: each owns a slice; the others push theirs to it, and it adds them in the order of the ranks, in fp32. So
-// the result is the same on every run, whoever comes first. A gather: each pushes its part to all. Copy engines push what is
-// long, which takes no SM from what is computed meanwhile, one rank after the other; a kernel what is short, to all at once.
-// What arrived is then added, or copied to where it belongs, by kernels. A sum of very little is one kernel altogether. An
-// all-reduce is a sum and a gather and moves as many bytes as a ring does, in two hops instead of 2 (N - 1).
+// A sum over N ranks: each rank owns a slice; the others push theirs to it, and it adds them in rank order, in fp32. So the
+// result is the same on every run, in any order of arrival. A gather: each rank pushes its part to all. Copy engines push long
+// data, which leaves all SMs to concurrent computation, to one rank after the other; a kernel pushes short data to all at once.
+// Kernels then add the received data or copy them to their destination. A very short sum is a single kernel. An all-reduce is a
+// sum and a gather and moves as many bytes as a ring does, in two hops instead of 2 (N - 1).
 //
-// Links have to hold what is pushed until it is taken, so those by the library's send and receive (Transport::nccl) do not do.
+// Links have to hold pushed data until it is taken, so links by the library's send and receive (Transport::nccl) cannot be
+// used.
 //
-// What arrives waits in memory of the links until it has been added or copied to where it belongs. A link has two places, which
-// messages take in turn, so that one may travel while the other is used. Larger data goes in pieces. What is gathered into
-// symmetric memory (symmetric_memory.h) needs no landing where that is known to be free: it is pushed to where it belongs, and
+// Received data waits in memory of the links until it has been added or copied to its destination. A link has two places, which
+// messages use in turn, so that one may travel while the other is used. Larger data goes in pieces. A gather into symmetric
+// memory (symmetric_memory.h) that is known to be free needs no landing place: the data is pushed to its destination, and
 // signalled.
 #pragma once
 
@@ -35,7 +36,7 @@ struct LinkCommunicatorSpec {
   GroupSpec group;
   std::vector<int> members;         // ranks of the job, group.size of them, in the order of the group
   std::size_t symmetric_bytes = 0;  // the same on all
-  std::size_t slice_bytes = 0;      // the largest piece that is sent at once; less where a link holds less
+  std::size_t slice_bytes = 0;      // the largest piece sent at once; less where a link holds less
   std::size_t longest_by_kernel = link_collectives::longest_short_push;  // bytes of a push to each other rank; GPUs only
   std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
   PeerAccessUse peer_access = PeerAccessUse::automatic;
@@ -45,10 +46,10 @@ struct LinkCommunicatorSpec {
 class LinkCommunicator final : public Communicator {
  public:
   // Collective over the group. All ranks make their groups and links in one order, and destroy them in it, once all of them
-  // have done what they enqueued or have aborted. CommError, on all ranks, when the facts of some pair rule out its links, or
-  // when one of them turned out to hold nothing, or for more than link_collectives::most_ranks ranks; on the two ends when
-  // trying left none. All of them name the setting. Loads the kernels that it uses: when CUDA loads one it waits for all work
-  // of its GPU, holding a lock that every copy to the GPU needs, and some of that work may wait for a push.
+  // have completed their enqueued work or have aborted. CommError on all ranks when the facts of some pair rule out its links,
+  // when a link turned out to hold nothing, or for more than link_collectives::most_ranks ranks; on the two ends when the
+  // trials left no transport. All of them name the setting. Loads the kernels that it uses: when CUDA loads one it waits for
+  // all work of its GPU, holding a lock that every copy to the GPU needs, and some of that work may wait for a push.
   LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store);
 
   int rank() const override { return rank_; }
@@ -57,29 +58,29 @@ class LinkCommunicator final : public Communicator {
   void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
   std::vector<View> reduce_scatter_addends(StreamRef stream, View data,
-                                           View part) override;  // every rank's part, if in one piece
+                                           View part) override;  // every rank's part, if sent in one piece
   void release_addends(StreamRef stream) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void all_gather_into_free(StreamRef stream, View part, View data) override;  // at one offset of symmetric memory
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError, as in any group made for collectives
-  void receive(StreamRef stream, View data, int from) override;  // the same
+  void receive(StreamRef stream, View data, int from) override;  // likewise
   Paths paths() const override;
   void abort() noexcept override;
 
   std::vector<LinkReport> reports() const;  // of the links from this rank
-  // Of the device: where what others push lands, and the symmetric memory.
+  // Bytes of the device used for landing places and for the symmetric memory.
   std::size_t linked_bytes() const { return landing_bytes_ + symmetric_bytes_; }
-  // This rank's, for whatever the caller keeps there, zero at first; null where it was to have none. The others cannot write to
-  // it unless all of them reach each other by one transport that allows it; what is gathered there then lands first as all
-  // does.
+  // This rank's part of the symmetric memory, for the caller's use, zero at first; null if none was requested. The others can
+  // write to it only if all ranks reach each other by one transport that allows it; otherwise gathers into it go through
+  // landing places.
   std::byte* symmetric_memory() const;
 
-  // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and what is
-  // zero stays zero. On all ranks at the same calls.
+  // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and zeros
+  // stay zero. Set it on all ranks at the same calls.
   void set_alone(bool alone) { alone_ = alone; }
-  // From here on, in place of the specification's.
+  // Replaces the specification's value from here on.
   void set_longest_by_kernel(std::size_t bytes) { longest_by_kernel_ = bytes; }
 
  private:
@@ -89,10 +90,10 @@ class LinkCommunicator final : public Communicator {
     std::vector<std::byte*> landing;  // by place
     Buffer copied;                    // where messages come by slots: the only landing place
     std::uint64_t sent = 0, received = 0;
-    int untold = 0;       // places that are free and of which the sender has not been told
-    bool in_use = false;  // the place of what arrived last
+    int untold = 0;       // free places of which the sender has not been told yet
+    bool in_use = false;  // the place of the last message
   };
-  // In the order in which both ends make them and let go of them, all within one time.
+  // The links in the order in which both ends make and destroy them, all within one time limit.
   struct Links {
     explicit Links(Device device) : shared(std::make_shared<SharedByLinks>(device)) {}
     ~Links();
@@ -102,7 +103,7 @@ class LinkCommunicator final : public Communicator {
   struct Range {
     std::size_t first = 0, bytes = 0;
   };
-  // Which bytes of some data are a rank's.
+  // The bytes of some data that belong to a rank.
   using Ranges = std::function<Range(int rank)>;
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -114,8 +115,8 @@ class LinkCommunicator final : public Communicator {
   template <typename Do>
   void for_each_arrival(Do act);
   void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
-  // One piece of a collective: sends to every other rank what it needs of this one, `piece(rank)`, and waits for what they
-  // send, of `arriving(rank)` bytes. Where that lies, by rank, and `own` for this one's; until release().
+  // One piece of a collective: sends every other rank its part, `piece(rank)`, and waits for theirs, of `arriving(rank)` bytes.
+  // Returns where the parts lie, by rank, with `own` for this one's; valid until release().
   struct Piece {
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -123,19 +124,19 @@ class LinkCommunicator final : public Communicator {
   template <typename PieceFor, typename BytesFrom>
   std::vector<const std::byte*> trade(StreamRef stream, PieceFor piece, BytesFrom arriving, const std::byte* own);
   void release();
-  // Of links with places. The place of the next message to this rank; that message as a kernel pushes it, which tells of places
-  // that have become free too.
+  // For links with places: the place of the next message to this rank, and that message as a kernel pushes it, together with
+  // the news of places that have become free.
   static int next_place(Peer& p);
   static CountedCopy push(Peer& p, const Piece& piece);
   // Where the next message from this rank lands, once `counters` have waited for it.
   static const std::byte* next_landing(Peer& p, CounterBatch& counters);
-  // Tells the other end of the places that have become free. It waits for them in its next call but one, not before.
+  // Tells the other end of the places that have become free. It waits for them in its next call but one at the earliest.
   static CounterBatch take_free_posts(Peer& p);
-  // What copy engines push, and what one kernel pushes to all others at once.
+  // The choice between copy engines and one kernel that pushes to all others at once.
   bool is_by_kernel(StreamRef stream, std::size_t bytes) const;
   void push_by_kernel(StreamRef stream, std::span<const CountedCopy> copies, std::size_t longest);
   void make_symmetric_memory(const LinkCommunicatorSpec& spec, Rendezvous& store);
-  // By one kernel, where every rank gets all that the others have. False: it cannot be.
+  // Reduces by one kernel, with every rank getting all data of the others. False if that is not possible.
   bool reduce_at_once(StreamRef stream, View data, Reduction reduction);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
@@ -152,7 +153,7 @@ class LinkCommunicator final : public Communicator {
   std::vector<Peer> peers_;  // by rank of the group
   Links links_;
   std::optional<SymmetricMemory> symmetric_;
-  Buffer unshared_;  // in its place, where the others cannot write to it
+  Buffer unshared_;  // replaces it if the others cannot write to it
 };
 
 }  // namespace plait::comm::p2p

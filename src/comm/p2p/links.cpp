@@ -9,10 +9,10 @@
 namespace plait::comm::p2p {
 namespace {
 
-// How often an aborted end releases its waits: a message that was on its way when the abort came sets the counters back.
+// The interval at which an aborted end releases its waits again: a message in transit during the abort sets the counters back.
 constexpr std::chrono::milliseconds release_interval{10};
 
-// What both kinds do with a mailbox: tell when a message is ready, and let go of a peer that is not coming.
+// The part of both kinds that concerns a mailbox: announcing messages, and abandoning a peer that is not coming.
 class AbortableLink : public Link {
  public:
   explicit AbortableLink(const LinkEnd& end) : end_(end) {}
@@ -23,7 +23,7 @@ class AbortableLink : public Link {
     if (aborted_) throw CommError(end_.label + ": " + call + ": aborted");
   }
 
-  // Once; `mailbox` must live until stop_releasing().
+  // Called once; `mailbox` must live until stop_releasing().
   void start_releasing(Mailbox& mailbox) noexcept {
     try {
       std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ class MailboxLink final : public AbortableLink {
   }
   void receive(StreamRef stream, View data, Event* announced, int place) override {
     check_usable("receive", End::receiver);
-    const bool arrives = mailbox_.in_place() && data.bytes() > 0;  // where the receiver keeps it
+    const bool arrives = mailbox_.in_place() && data.bytes() > 0;  // into the receiver's own buffer
     if (arrives) {
       const auto index = static_cast<std::size_t>(place);
       require(index < options_.places.size() && data.data == memory_of(place) + options_.places[index].message_offset,

@@ -30,8 +30,8 @@ struct MailboxLinkOptions {
 };
 std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options);
 
-// Uses send and receive of a group of two, in which rank 0 sends. `beacon`: a mailbox without slots, for announcements; null
-// where the link does not announce.
+// Uses send and receive of a group of two, in which rank 0 sends. `beacon`: a mailbox without slots, for announcements; null if
+// the link does not announce.
 std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair,
                                              std::unique_ptr<Mailbox> beacon);
 

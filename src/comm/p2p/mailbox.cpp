@@ -9,7 +9,7 @@
 namespace plait::comm::p2p {
 namespace {
 
-// Farther than any stream has waits in its queue, and less than half the circle of counters.
+// Beyond any wait in a stream's queue, and less than half the circle of counters.
 constexpr std::uint32_t past_every_wait = 1u << 30;
 
 std::size_t size_of_all(std::span<const View> parts) {
@@ -128,7 +128,7 @@ void Mailbox::pass_chunk(StreamRef stream, CounterValue awaited, std::span<const
 void Mailbox::release_waits() noexcept {
   *released_ = true;  // before the counters
   try {
-    // Only what this end waits for: the other one must not take anything for a message that is none.
+    // Sets only the counters that this end waits for: the other end must not read a message that never came.
     const StreamRef stream = release_stream_;
     if (end_ == End::sender) {
       stream.write_value(memory_.credit, chunks_ + past_every_wait);

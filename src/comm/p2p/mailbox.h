@@ -1,19 +1,19 @@
-// One direction of messages between two ranks: memory that both see, and four counters.
+// A mailbox carries one direction of messages between two ranks: memory that both see, and four counters.
 //
-// In place: a message goes straight to where the receiver keeps it. The receiver says when that place is free.
+// In place: a message goes straight to the receiver's own buffer. The receiver says when that place is free.
 //   sender      announced = n     wait: credit >= n     copy data -> place     ready = n
-//   receiver    credit = n        wait: ready >= n        (credit may run ahead: several places are free)
-// Through a ring of slots, where the receiver's memory cannot be reached in one hop:
+//   receiver    credit = n        wait: ready >= n        (credit may run ahead: more than one place may be free)
+// Through a ring of slots, if the receiver's memory cannot be reached in one hop:
 //   sender      announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
 //   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
 // Any copy within one GPU is a kernel and waits until other kernels leave it an SM. That is why messages arrive in place.
-// Beside messages, of what the sender has put into memory of the receiver that both know to be free:
+// Signals, apart from messages, for data that the sender has put into memory of the receiver that both know to be free:
 //   sender      copy data     signalled = n               receiver    wait: signalled >= n
 //
 // The transport decides where the memory is and how it becomes visible (MailboxMemory); the mover decides who copies. Stream
-// write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work; of a short
-// message that a kernel copies, that kernel does. A message larger than a slot travels in chunks: one enters the ring while
-// another leaves it.
+// write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work; for a short
+// message that a kernel copies, the kernel itself keeps it. A message larger than a slot travels in chunks: one enters the ring
+// while another leaves it.
 //
 // Each end belongs to one thread, and its calls to one stream or to streams joined by events. Counters count chunks modulo 2^32
 // and are never reset.
@@ -50,8 +50,9 @@ enum class End { sender, receiver };
 
 class Mailbox {
  public:
-  // `release_stream`: of this end's device, for release_waits(); outlives the mailbox. `by_kernel`: this end copies with an SM
-  // kernel instead of the stream's copy, and short messages (link_collectives::longest_short_push) with one that waits.
+  // `release_stream`: a stream of this end's device for release_waits(); outlives the mailbox. `by_kernel`: this end copies
+  // with an SM kernel instead of the stream's copy, and short messages (link_collectives::longest_short_push) with a kernel
+  // that also waits.
   Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel);
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -65,25 +66,25 @@ class Mailbox {
 
   // Receiver. Later work on `stream` runs once the next message is announced.
   void await_announcement(StreamRef stream);
-  // Receives the next message into `parts`, whose sizes are those of the sender's.
+  // Receives the next message into `parts`, whose sizes equal the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
   // In place only. post: one more message may come, since its place is free from this point of the stream. await_arrival: later
-  // work runs once the next message is there. A message is posted before it is awaited; several may be posted ahead.
+  // work runs once the next message has arrived. A message is posted before it is awaited; messages may be posted ahead.
   void post(CounterBatch& counters);
   void await_arrival(CounterBatch& counters);
-  // Sender, in place: a message that the caller copies. await_place: later work runs once the next message's place is free.
-  // mark_sent: it is there.
+  // Sender, in place, for a message that the caller copies. await_place: later work runs once the next message's place is free.
+  // mark_sent: the message is there.
   void await_place(CounterBatch& counters);
   void mark_sent(CounterBatch& counters);
   // Both of these and the copy to places[place], for copy_between_counters.
   CountedCopy counted_copy(const void* data, std::size_t bytes, int place);
-  // Signals, which are counted apart from messages. Sender: what it copied before is there. As a kernel sets it: next_signal.
+  // Signals, counted apart from messages. Sender: the data copied before is there. next_signal: the value for a kernel to set.
   void signal(CounterBatch& counters);
   CounterValue next_signal();
   void await_signal(CounterBatch& counters);             // the receiver
-  bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
+  bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited is posted
   bool in_place() const { return !memory_.places.empty(); }
-  // Bytes that may be sent before anything is received; in place, as many as the places have.
+  // Bytes that may be sent before anything is received; in place, as many as the places hold.
   std::size_t holds() const {
     return in_place() ? std::numeric_limits<std::size_t>::max()
                       : memory_.slot_bytes * static_cast<std::size_t>(memory_.slot_count);
@@ -93,8 +94,9 @@ class Mailbox {
   // Releases the peer's memory; nothing may be sent or received afterwards.
   void drop_imported() { memory_.imported.clear(); }
 
-  // Ends the waits that this end's streams are in or will reach. What a device copies after that is invalid; host streams fail
-  // behind the wait. Call it from any thread, repeatedly until the streams are drained: a peer that still writes could undo it.
+  // Ends the waits that this end's streams are in or will reach. Data copied by a device after that is invalid; host streams
+  // fail behind the wait. Call it from any thread, repeatedly until the streams are drained: a peer that still writes could
+  // undo it.
   void release_waits() noexcept;
 
  private:
@@ -112,7 +114,7 @@ class Mailbox {
   std::atomic<std::uint32_t> announced_{0};  // messages so far
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
   std::atomic<std::uint32_t> signals_{0};    // so far
-  std::uint32_t posted_ = 0;                 // in place: messages that may come
+  std::uint32_t posted_ = 0;                 // in place: messages allowed to come
   int next_slot_ = 0;
   const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);
 };

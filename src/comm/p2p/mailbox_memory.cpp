@@ -9,17 +9,17 @@
 namespace plait::comm::p2p {
 namespace {
 
-// Counters before the slots, each on cache lines of its own.
+// Counters come before the slots, each on cache lines of its own.
 constexpr std::size_t counter_bytes = 4096;
 constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512, signalled_at = 768;
 
-// Two hops are one after the other, so a message is cut into pieces of which one takes the first hop while another takes the
-// second. Smaller pieces overlap more; these still take much longer than it costs to start a copy (some microseconds).
+// The two hops follow each other, so a message is cut into pieces: one takes the first hop while another takes the second.
+// Smaller pieces overlap more; these still take much longer than starting a copy does (some microseconds).
 constexpr std::size_t host_piece = std::size_t{1} << 20;
 constexpr std::size_t relay_piece = std::size_t{4} << 20;
 constexpr int piece_count = 8;
-// Of a message. Both ends may send before they receive, and neither gets to its receive before its stream holds the whole
-// message: three calls for each piece, of most_enqueued in all.
+// The limit per message. Both ends may send before they receive, and neither reaches its receive before its stream holds the
+// whole message: three calls for each piece, most_enqueued in all.
 constexpr std::size_t most_pieces = 64;
 static_assert(3 * most_pieces <= most_enqueued / 2);
 constexpr int short_slots = 8;
@@ -40,7 +40,7 @@ SlotSizes slots_of(const MailboxSpec& spec) {
   if (spec.message_bytes == 0 || !spec.places.empty()) return {};
   const std::size_t message = aligned(spec.message_bytes);
   if (takes_one_hop(spec.transport)) {
-    // A short message is there before news of the one before has come back; more of them on the way hide that.
+    // A short message arrives before the acknowledgement of the previous one returns; more messages in transit hide that.
     const int more = static_cast<int>(std::min<std::size_t>(short_slots, short_slots_bytes / message));
     return {std::min(message, largest_slot), std::max(spec.slots, more)};
   }
@@ -99,7 +99,7 @@ class MailboxMemoryMaker {
     places_from(receiver + counter_bytes);
   }
 
-  // Where a message begins in each place.
+  // Sets each place to the address where its message begins.
   void places_from(std::byte* data) {
     for (const Place& place : spec_.places) {
       memory_.places.push_back(data + place.message_offset);
@@ -114,7 +114,7 @@ class MailboxMemoryMaker {
     memory_.signalled = reinterpret_cast<std::uint32_t*>(receiver + signalled_at);
   }
 
-  // Memory of one end (or of `other_device`), as this one addresses it.
+  // Memory of one end (or of `other_device`), as this end addresses it.
   std::byte* region(const std::string& part, RegionKind kind, End owner, std::size_t bytes,
                     std::optional<Device> other_device) {
     RegionSpec spec{.kind = kind,

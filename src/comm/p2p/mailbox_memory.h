@@ -21,15 +21,15 @@ struct MailboxSpec {
   std::vector<Place> places = {};  // instead of slots, if arrives_in_place()
   Device device;                   // of this end
   Device peer_device;              // of the other one, if that is in this process
-  bool fabric = false;             // vmm by fabric handles: both ends' machines permit them
+  bool fabric = false;             // vmm by fabric handles: both ends' machines allow them
   std::optional<Device> bridge;    // relay: the GPU in between, as the receiver's process numbers it
 };
 
-// Whether one copy brings a message from the sender's memory to the receiver's; otherwise it stops in memory of the host or of
+// True if one copy brings a message from the sender's memory to the receiver's; otherwise it stops in memory of the host or of
 // a third GPU.
 bool takes_one_hop(Transport transport);
 
-// Whether messages can be put straight into the receiver's memory: the sender moves them, and in one hop.
+// True if messages can be put straight into the receiver's memory: the sender moves them, and in one hop.
 bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind);
 
 // Collective over the two ends. The slots are in the receiver's memory (sm_read: the sender's; relay: the bridge's; host: the

@@ -21,11 +21,12 @@ struct Copy {
 };
 inline constexpr int most_copies = link_collectives::most_ranks;
 
-// Several copies at once by one kernel, each between counters: it sets `freed`, waits for `awaited` and sets `counter` at its
-// end, as wait_value and write_value of StreamRef do, where starting an operation for each counter and each copy takes longer
-// than the copy. While it waits it occupies a part of as many multiprocessors as it has thread blocks, as kernels of NCCL do.
-// Without an awaited counter it begins at once. At most most_copies. `blocks`: of each copy, fewer where there are many;
-// more than one need `blocks_done`, most_copies counters on the device that are 0 before and after, of this stream alone.
+// Copies between counters, many at once by one kernel: for each it sets `freed`, waits for `awaited`, copies, and sets
+// `counter`, as wait_value and write_value of StreamRef do. It serves where starting an operation for each counter and each
+// copy takes longer than the copy. While it waits it occupies a part of as many multiprocessors as it has thread blocks, as
+// kernels of NCCL do. Without an awaited counter it begins at once. At most most_copies. `blocks`: per copy, fewer if there are
+// many; more than one need `blocks_done`, most_copies counters on the device that are 0 before and after, used by this stream
+// alone.
 struct CounterValue {
   std::uint32_t* counter = nullptr;
   std::uint32_t value = 0;
@@ -39,12 +40,12 @@ struct CountedCopy {
 void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks = 1,
                            std::uint32_t* blocks_done = nullptr);
 
-// Several copies within one device that do not overlap: on a GPU one kernel, as each would have to wait until other kernels
-// leave it an SM. At most most_copies; of any alignment, all at 16 bytes is fast.
+// Makes non-overlapping copies within one device: on a GPU by one kernel, since each copy alone would have to wait until other
+// kernels leave it an SM. At most most_copies, with any alignment; 16 bytes is fast.
 void copy_all(StreamRef stream, std::span<const Copy> copies);
 void copy_all_by_kernel(StreamRef stream, std::span<const Copy> copies);  // CUDA streams only
-// Loads the kernels of copy_all and copy_between_counters to the current device: once one of them waits, that can take until
-// the device has nothing to do.
+// Loads the kernels of copy_all and copy_between_counters to the current device: once one of them waits, loading can take until
+// the device is idle.
 void load_copying_kernels();
 
 }  // namespace plait::comm::p2p

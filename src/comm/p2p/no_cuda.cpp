@@ -1,4 +1,4 @@
-// Mailboxes of GPUs in a build without CUDA: refused.
+// Refuses mailboxes between GPUs in a build without CUDA.
 #include "comm/p2p/gpu_facts.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region_kinds.h"

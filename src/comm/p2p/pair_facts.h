@@ -1,4 +1,5 @@
-// What is known about a pair of ranks and their devices before a transport is chosen: how each end sees itself and the other.
+// The facts about a pair of ranks and their devices that the choice of a transport uses: how each end sees itself and the
+// other.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace plait::comm::p2p {
 
 using topology::PathFacts;
 
-// One rank's device as its own process sees it, and what another process needs to find it: an ordinal is valid only in the
-// process that assigned it.
+// One rank's device as its own process sees it, and the data that another process needs to find it: an ordinal is valid only in
+// the process that assigned it.
 struct EndFacts {
   int rank = 0;
   ProcessIdentity process;
@@ -28,7 +29,7 @@ struct EndFacts {
   bool vmm = false;     // virtual memory management with POSIX file descriptors
   bool fabric = false;  // fabric handles (multi-node NVLink), probed by making one
   std::string why_no_fabric;
-  std::string fabric_clique;             // of NVLink between hosts; GPUs of equal ones reach each other. Empty: none
+  std::string fabric_clique;             // clique of NVLink between hosts; GPUs with equal ones reach each other. Empty: none
   bool peer_access = true;               // false: comm.peer_access is off
   bool stream_memory_operations = true;  // GPUs: probed by a write and a wait
   friend bool operator==(const EndFacts&, const EndFacts&) = default;
@@ -40,12 +41,12 @@ struct PairFacts {
   bool same_host() const { return sender.process.host == receiver.process.host; }
   // One NVLink fabric joins the two GPUs, also if they are on different hosts.
   bool share_fabric() const { return !sender.fabric_clique.empty() && sender.fabric_clique == receiver.fabric_clique; }
-  // Unix sockets, by which file descriptors pass, are seen by both.
+  // Both see the same Unix sockets, which pass file descriptors.
   bool share_sockets() const { return sender.process.shares_network_with(receiver.process); }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
-  // Each may reach the other's memory and can.
+  // Each end can, and is allowed to, reach the other's memory.
   bool peer_access() const;
-  // What connects the two, from the end that knows more: when several threads ask at once, NVML sometimes finds no lanes.
+  // The connection between the two, from the end that knows more: when threads ask at once, NVML sometimes finds no lanes.
   std::string link() const;
   int nvlinks() const;
   // GPUs that both ends reach, in the same order on both: those with more lanes on their narrower side first (NVLinks before
@@ -59,7 +60,7 @@ EndFacts end_facts(int rank, Device device, PeerAccessUse access = PeerAccessUse
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// The form in a meeting. Reading throws InvalidWord for anything that to_json does not write.
+// JSON for a meeting. Reading throws InvalidWord for anything that to_json does not write.
 void to_json(nlohmann::ordered_json& json, const EndFacts& facts);
 void from_json(const nlohmann::ordered_json& json, EndFacts& facts);
 

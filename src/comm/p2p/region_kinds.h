@@ -18,7 +18,7 @@ std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& excha
 std::unique_ptr<Region> make_vmm(const RegionSpec& spec);
 std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& exchange);
 
-// Lets `from` address the memory of `to`; both are GPUs of this process. Nothing to do where they are the same.
+// Lets `from` address the memory of `to`; both are GPUs of this process. Does nothing if they are the same.
 void enable_peer_access(Device from, Device to);
 // Locks host memory in place for every GPU of the process; returns its address on `device`.
 std::byte* pin(void* memory, std::size_t bytes, Device device);

@@ -10,8 +10,8 @@ std::optional<RegionKind> symmetric_kind(Transport transport, DeviceKind device)
     case Transport::direct: return RegionKind::thread_memory;
     case Transport::vmm: return RegionKind::vmm;
     case Transport::host: return device == DeviceKind::host ? std::optional(RegionKind::host_memory) : std::nullopt;
-    case Transport::ipc:    // its importers would have to go first
-    case Transport::relay:  // as with host memory between GPUs, nothing arrives where it is read
+    case Transport::ipc:    // its importers would have to release it first
+    case Transport::relay:  // as with host memory between GPUs, data does not arrive where it is read
     case Transport::nccl: break;
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// Memory that each rank of a group has and all the others can write to, as large on all of them: what lies at one offset in it
-// is the same thing on all of them (as NVSHMEM has it).
+// Memory that each rank of a group has and all the others can write to, equally large on all: an offset means the same thing on
+// all ranks (as in NVSHMEM).
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@
 
 namespace plait::comm::p2p {
 
-// How memory that messages by this transport arrive in can be seen by several ranks at once; nothing where it cannot.
+// The region kind that lets many ranks see the memory in which this transport's messages arrive; nullopt if there is none.
 std::optional<RegionKind> symmetric_kind(Transport transport, DeviceKind device);
 
 struct SymmetricMemorySpec {
-  std::string name;                             // unique in the job; all give the same
+  std::string name;                             // unique in the job; the same on all
   RegionKind kind = RegionKind::thread_memory;  // the same on all
   std::size_t bytes = 0;                        // the same on all
   Device device;                                // this rank's, current on the calling thread
@@ -32,7 +32,7 @@ class SymmetricMemory {
   // Collective over the group, pair by pair in one order. Errors as for regions.
   SymmetricMemory(const SymmetricMemorySpec& spec, Rendezvous& store);
 
-  // Of a rank of the group, as this one addresses it. Lives until all ranks have let go of it.
+  // The memory of a rank of the group, as this rank addresses it. Lives until all ranks have released it.
   std::byte* of(int rank) const { return regions_[static_cast<std::size_t>(rank)]->data(); }
   std::size_t bytes() const { return bytes_; }
 

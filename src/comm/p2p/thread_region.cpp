@@ -6,7 +6,7 @@
 namespace plait::comm::p2p {
 namespace {
 
-// Freed by whichever thread is the last; nobody else uses its allocator.
+// Freed by the last thread, which may be any; nobody else uses its allocator.
 class SharedMemory {
  public:
   SharedMemory(Device device, std::size_t bytes) : memory_(device), buffer_(memory_.allocate(bytes)), bytes_(bytes) {

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int timed_messages = 8;
-// Beyond this, comparing on the host would take longer than it is worth: such a message is tried at this size, over all slots.
+// Comparing more than this on the host would take too long: a longer message is tried at this size, over all slots.
 constexpr std::size_t largest_checked = std::size_t{32} << 20;
 
 std::uint64_t pattern_word(std::uint64_t message, std::uint64_t index) {
@@ -26,7 +26,7 @@ std::uint64_t pattern_word(std::uint64_t message, std::uint64_t index) {
 
 constexpr std::size_t stretch = 4096;
 
-// Of `part`, whole words from byte `first` of the message on.
+// Compares `part`, whole words from byte `first` of the message on.
 bool is_right(std::span<const std::byte> part, std::uint64_t message, std::size_t first) {
   std::uint64_t differ = 0;
   for (std::size_t at = 0; at < part.size(); at += 8) {
@@ -53,7 +53,7 @@ std::vector<std::size_t> trial_sizes(std::size_t message_bytes, int slots) {
   const std::size_t full = std::min(message_bytes, largest_checked);
   std::vector<std::size_t> sizes(static_cast<std::size_t>(slots), full);  // all of every slot
   for (const std::size_t bytes : {full / 2 + 1, std::size_t{1}, full, full - full / 3}) {
-    if (bytes > 0 && bytes <= full) sizes.push_back(bytes);  // and around the ring again, with what was there before beneath
+    if (bytes > 0 && bytes <= full) sizes.push_back(bytes);  // and around the ring again, over the old contents
   }
   return sizes;
 }
@@ -89,7 +89,7 @@ TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t me
   DeviceMemory memory(device);
   const Buffer data = memory.allocate(message_bytes);
   const Buffer host = memory.allocate(std::min(message_bytes, largest_checked), MemoryKind::pinned_host);
-  const Stream stream(device, StreamPriority::high);  // after the memory: drained before that is freed
+  const Stream stream(device, StreamPriority::high);  // declared after the memory, so drained before it is freed
   const StreamRef s = stream.ref();
   const int places = static_cast<int>(link.places().size());
   int next = 0;

@@ -106,7 +106,7 @@ std::optional<std::string> Conversation::hear() {
   return text;
 }
 
-// Whether that much has come. Memory is taken for what comes, not for what is announced.
+// True once that many bytes have arrived. Memory grows with the bytes that arrive, not with the announced length.
 bool Conversation::fill(std::size_t bytes) {
   while (incoming_.size() < bytes) {
     const std::size_t before = incoming_.size();

@@ -1,5 +1,5 @@
-// What a rank and rank 0 say to each other about keys, over a proven connection: one question, one answer, and so on. Each is a
-// length (8 bytes, little-endian) and a sealed text of so many bytes.
+// A conversation about keys between a rank and rank 0, over a proven connection: one question, one answer, and so on. Each is a
+// length (8 bytes, little-endian) and a sealed text of that many bytes.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ std::string text_of(const Answer& answer);
 Question question_from(std::string text);  // CommError
 Answer answer_from(std::string text);      // CommError
 
-// One end of a conversation: seals and opens, and keeps what has not gone out or come in whole. Never blocks.
+// One end of a conversation: seals and opens, and buffers texts that are not fully sent or received. Never blocks.
 class Conversation {
  public:
   static constexpr std::size_t longest_key = 4096;
@@ -43,9 +43,9 @@ class Conversation {
 
   int descriptor() const { return socket_.get(); }
   void say(std::string_view text);
-  // Sends what it can; true once nothing is left. CommError if the connection is lost.
+  // Sends as much as it can; true once nothing is left. CommError if the connection is lost.
   bool send();
-  // The other end's next text, once it is there whole. CommError if the connection is lost or the text is not the other end's.
+  // The other end's next text, once it is complete. CommError if the connection is lost or the text is not the other end's.
   std::optional<std::string> hear();
 
  private:

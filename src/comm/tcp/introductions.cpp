@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds longest_nap{100};  // between looks at whether the rendezvous has been aborted
 
-// What a member tells the others.
+// A member's word to the others.
 struct Whereabouts {
   std::string address;
   int port = 0;
@@ -63,7 +63,7 @@ class Introduction {
     const std::vector<Whereabouts> all = meeting.gather(topic, own);
     for (std::size_t i = 0; i < all.size(); ++i) check_reach(own, all[i], meeting.members()[i]);
     sockets_.resize(all.size());
-    bool is_later = false;  // than this rank
+    bool is_later = false;  // in the list than this rank
     for (std::size_t i = 0; i < all.size(); ++i) {
       const int member = meeting.members()[i];
       if (member == meeting.rank()) {
@@ -86,7 +86,7 @@ class Introduction {
       for (Proven& proven : reception_->serve()) {
         const auto member = later_.find(static_cast<int>(proven.number));
         if (member == later_.end()) continue;
-        // One that calls again has not heard that its first call came through.
+        // A caller that calls again has not learned that its first call succeeded.
         sockets_[member->second] = std::move(proven.socket);
       }
       for (auto entry = callers_.begin(); entry != callers_.end();) {

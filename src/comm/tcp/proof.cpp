@@ -92,7 +92,7 @@ Digest Proof::claim_of(const char* side) const {
 
 Secret Proof::session() const { return Secret(claim_of("session")); }
 
-// Whether all that this step waits for is there. A greeting that is none is refused as soon as it shows.
+// True once this step's message is complete. A wrong greeting is refused as soon as it shows.
 bool Proof::receive() {
   while (received_.size() < expected_) {
     std::array<char, hello_bytes + digest_bytes> bytes{};
@@ -100,7 +100,7 @@ bool Proof::receive() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EINPROGRESS)) return false;
     if (count <= 0) {
-      // A listener does not explain itself to somebody whose claim is wrong.
+      // A listener does not explain itself to a caller whose claim is wrong.
       const std::string closed = step_ == Step::listener_claim
                                      ? std::string("who listens there") + no_secret
                                      : "the other end closed the connection before it had proved itself";
@@ -117,7 +117,7 @@ bool Proof::receive() {
   return true;
 }
 
-// The socket's buffer is empty before each message, so it takes all of it.
+// The socket's buffer is empty before each message, so it takes the whole message.
 void Proof::send(const std::string& text) {
   const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent != static_cast<ssize_t>(text.size())) refuse(sent < 0 ? errno_text() : "it does not take what is sent");

@@ -17,7 +17,7 @@ namespace plait::comm {
 namespace {
 
 constexpr std::chrono::milliseconds first_pause{5}, longest_pause{500};
-// A call that is not answered for so long is given up and made anew, and one that has not proved itself is dropped.
+// A call that stays unanswered this long is given up and made anew; one that has not proved itself by then is dropped.
 constexpr std::chrono::milliseconds longest_call{10'000}, shortest_call{2'000};
 constexpr int most_at_once = 64;
 
@@ -48,7 +48,7 @@ void Reception::watch(int descriptor, std::uint64_t id) {
 std::vector<Proven> Reception::serve() {
   drop_old();
   std::vector<Proven> proven;
-  std::vector<std::uint64_t> calling;  // listeners; after those that may make room
+  std::vector<std::uint64_t> calling;  // listeners; handled after those that may make room
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
@@ -75,14 +75,14 @@ std::vector<Proven> Reception::serve() {
   return proven;
 }
 
-// Not more than `most_at_once`: those that are taken have to get a chance to prove themselves before others displace them.
+// At most `most_at_once`: accepted callers must get a chance to prove themselves before others displace them.
 void Reception::take_calls(const FileDescriptor& listener) {
   for (int taken = 0; taken < most_at_once; ++taken) {
     FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (no_room && drop_oldest()) continue;
-      if (no_room && spare_) {  // the call is taken and dropped, as it would keep the listener ready; a rank calls again
+      if (no_room && spare_) {  // accepted and dropped, since it would keep the listener ready; a rank calls again
         spare_ = FileDescriptor();
         {
           const FileDescriptor dropped(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -119,7 +119,7 @@ Caller::Caller(std::string host, int port, Credentials credentials, std::uint32_
 void Caller::begin() {
   const std::vector<std::string> addresses = addresses_of(host_);
   address_ = addresses[calls_++ % addresses.size()];
-  // One that swallows packets does not take the time of the others.
+  // An address that swallows packets must not use up the time of the others.
   wake_ = Clock::now() + std::max(longest_call / static_cast<int>(addresses.size()), shortest_call);
   proof_.emplace(begin_connecting(address_, port_), Proof::Side::caller, credentials_, number_);
 }
@@ -129,7 +129,7 @@ bool Caller::advance() {
   try {
     const bool due = Clock::now() >= wake_;
     if (!proof_ && !due) return false;
-    const bool gives_up = proof_ && due;  // unless the answer is there: this process may have been stopped meanwhile
+    const bool gives_up = proof_ && due;  // unless the answer has arrived: this process may have been stopped meanwhile
     if (!proof_) begin();
     pollfd made{proof_->descriptor(), POLLOUT, 0};
     const bool connected = !proof_->connecting() || ::poll(&made, 1, 0) == 1;

@@ -1,4 +1,4 @@
-// The two ends at which proven connections begin: a Reception takes calls, a Caller makes one. Neither blocks; both are polled.
+// The two ends of new proven connections: a Reception takes calls, a Caller makes one. Neither blocks; both are polled.
 #pragma once
 
 #include <chrono>
@@ -17,19 +17,19 @@ namespace plait::comm {
 
 // A connection whose other end has proved itself. Its socket does not block.
 struct Proven {
-  std::uint32_t number = 0;  // who the caller is
+  std::uint32_t number = 0;  // identifies the caller
   FileDescriptor socket;
   Secret session;
 };
 
-// Takes connections at its listeners and lets in those that prove themselves. A stranger is dropped as soon as he shows to be
-// one; a silent one waits, beside others, for 10 s, or until more come than there is room or descriptors for, and then the
-// oldest is dropped. A caller of this job who was dropped with them calls again.
+// Takes connections at its listeners and lets in those that prove themselves. A stranger is dropped as soon as it is
+// recognised. A silent caller may wait, together with others, for 10 s, or until more come than there is room or descriptors
+// for; then the oldest is dropped. A caller of this job that was dropped with them calls again.
 class Reception {
  public:
   static constexpr std::size_t least_room = 128;  // for connections that are not proven yet
 
-  // `expected`: callers that may come at the same moment; there is room for all of them beside strangers.
+  // `expected`: callers that may come at the same moment; there is room for all of them in addition to strangers.
   Reception(std::vector<FileDescriptor> listeners, Credentials credentials, std::size_t expected);
 
   int descriptor() const { return events_.get(); }  // readable when serve() has something to do
@@ -50,7 +50,7 @@ class Reception {
   bool drop_oldest();
 
   FileDescriptor events_;  // epoll
-  FileDescriptor spare_;   // given up for a moment where no other descriptor is left
+  FileDescriptor spare_;   // given up for a moment if no other descriptor is left
   const std::vector<FileDescriptor> listeners_;
   const Credentials credentials_;
   const std::size_t room_;
@@ -59,19 +59,19 @@ class Reception {
   std::uint64_t strangers_ = 0;
 };
 
-// Calls one that may not listen yet, or may be kept from answering by strangers: again and again, until somebody there proves
-// himself. `host` is looked up anew for each call.
+// Calls a listener that may not exist yet, or that strangers may keep from answering, again and again until it proves itself.
+// `host` is looked up anew for each call.
 class Caller {
  public:
   using Clock = std::chrono::steady_clock;
 
   Caller(std::string host, int port, Credentials credentials, std::uint32_t number);
 
-  // Goes on as far as it can without waiting; true once it is done.
+  // Proceeds as far as it can without waiting; true once it is done.
   bool advance();
   int descriptor() const { return proof_ ? proof_->descriptor() : -1; }
   short awaited() const;                                   // POLLIN or POLLOUT
-  Clock::time_point wake() const { return wake_; }         // when to call advance() though nothing came
+  Clock::time_point wake() const { return wake_; }         // when to call advance() even without an event
   std::string problem() const;                             // why it is not done: "node-1:29500: Connection refused"
   const std::string& address() const { return address_; }  // of the last call
   Proven take();

@@ -1,5 +1,5 @@
-// The other ranks' end of a rendezvous over TCP. A question that waits does not keep others from being asked: each takes a
-// connection of its own, of those that are idle or anew.
+// The other ranks' end of a rendezvous over TCP. A question that waits does not block others: each uses a connection of its
+// own, an idle one or a new one.
 #include <poll.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// For a connection after the first, when rank 0 is there.
+// Time limit for a connection after the first, when rank 0 is known to be there.
 constexpr milliseconds reconnect_time{5'000};
-// Of time limits, what rank 0 has for an answer that does not wait for other ranks: whoever asks has others to look after.
+// Rank 0's share of time limits for an answer that does not wait for other ranks: the asking rank has other duties.
 constexpr int share_of_an_answer = 2;
 constexpr milliseconds abort_time{1'000};
 
@@ -44,7 +44,7 @@ class Client final : public Rendezvous {
     try {
       ask({Question::Kind::abort, "", reason}, std::min(abort_time, spec_.timeout));
     } catch (...) {
-      // Rank 0 is gone, and the others find that out too.
+      // Rank 0 is gone; the others find that out too.
       return;
     }
   }
@@ -62,7 +62,7 @@ class Client final : public Rendezvous {
     return ask(question, waits ? spec_.timeout : spec_.timeout / share_of_an_answer);
   }
 
-  // `limit`: for the answer, beyond what rank 0 is to wait by itself.
+  // `limit`: for the answer, in addition to the time that rank 0 itself is to wait.
   Answer ask(const Question& question, milliseconds limit) {
     if (question.key.size() > Conversation::longest_key) {
       throw CommError("rendezvous: key '" + question.key.substr(0, 100) + "...' is too long");
@@ -83,7 +83,7 @@ class Client final : public Rendezvous {
     return answer;
   }
 
-  // Beyond what rank 0 is to wait by itself, it is waited for as long as anything moves within the time limit.
+  // Waits for rank 0, beyond rank 0's own wait, as long as any bytes move within the time limit.
   std::string await_answer(Conversation& conversation, milliseconds wait, milliseconds limit) const {
     auto deadline = Clock::now() + wait + limit;
     for (;;) {
@@ -130,7 +130,7 @@ class Client final : public Rendezvous {
     return {caller.take(), Proof::Side::caller};
   }
 
-  // The keys are gone with whoever kept them.
+  // The keys are gone, together with the rank that kept them.
   [[noreturn]] void give_up(const std::string& why) {
     std::lock_guard lock(mutex_);
     if (!lost_) lost_ = "rendezvous: rank 0, which keeps it at " + at(spec_.host, spec_.port) + ", is gone: " + why;
@@ -138,7 +138,7 @@ class Client final : public Rendezvous {
   }
 
   const TcpRendezvousSpec spec_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<Conversation> idle_;
   std::string proven_address_;       // where rank 0 was, if spec_.host has several; empty: not reached yet
   std::optional<std::string> lost_;  // why

@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Its main thread's, its watchdog's, that of the thread that attends to signals, and of one that says that it is busy.
+// For its main thread, its watchdog, its signal thread, and a thread that says that it is busy.
 constexpr std::size_t connections_of_a_rank = 4;
-constexpr milliseconds look_interval{5'000};  // for those that have not proved themselves
+constexpr milliseconds look_interval{5'000};  // for dropping callers that have not proved themselves
 constexpr milliseconds longest_wait = std::chrono::hours(24 * 365);
 
 class Server final : public TcpRendezvousServer {
@@ -101,7 +101,7 @@ class Server final : public TcpRendezvousServer {
     thread_ = std::thread([this] { run(); });
   }
 
-  // With any free port, all listen on the one that the first got.
+  // With port 0, all listen on the port that the first got.
   static std::vector<FileDescriptor> listeners(const std::vector<std::string>& addresses, int port) {
     require(!addresses.empty(), "a rendezvous that listens nowhere");
     std::vector<FileDescriptor> all;
@@ -134,7 +134,7 @@ class Server final : public TcpRendezvousServer {
       } catch (const std::exception& error) {
         keys_->abort(std::string("rank 0 cannot serve the rendezvous: ") + error.what());
         answer_all();
-        std::this_thread::sleep_for(milliseconds(10));  // the cause is not gone by itself
+        std::this_thread::sleep_for(milliseconds(10));  // the cause does not go away by itself
       }
     }
   }
@@ -153,7 +153,7 @@ class Server final : public TcpRendezvousServer {
       }
     }
     if (count == 0) {
-      for (Proven& proven : reception_.serve()) admit(std::move(proven));  // drops who has said nothing for long
+      for (Proven& proven : reception_.serve()) admit(std::move(proven));  // also drops callers that stay silent for long
     }
     if (deadlines_.empty() || deadlines_.begin()->first > Clock::now()) return;
     std::vector<std::uint64_t> due;
@@ -194,7 +194,7 @@ class Server final : public TcpRendezvousServer {
         take(id, question_from(*std::move(text)));
       }
     } catch (const CommError&) {
-      drop(id);  // it has gone, or what it says cannot be used
+      drop(id);  // it has gone, or its words cannot be used
     }
   }
 
@@ -229,7 +229,7 @@ class Server final : public TcpRendezvousServer {
     }
   }
 
-  // The answer to a wait, unless it has to wait.
+  // The answer to a wait question; nullopt if it has to wait.
   std::optional<Answer> look_up(const std::string& key) const {
     try {
       auto value = keys_->wait(key, milliseconds(0));
@@ -303,14 +303,14 @@ class Server final : public TcpRendezvousServer {
   const milliseconds timeout_;
   const FileDescriptor wake_, events_;
 
-  // The thread's own.
+  // Used by the thread alone.
   Reception reception_;
   std::map<std::uint64_t, Guest> guests_;  // by id
   std::multimap<std::string, std::uint64_t> waiting_;
   std::multimap<Clock::time_point, std::uint64_t> deadlines_;
   std::uint64_t next_id_ = first_guest;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<std::string> set_here_;
   bool aborted_here_ = false;
   std::optional<Clock::time_point> leave_by_;
@@ -318,7 +318,7 @@ class Server final : public TcpRendezvousServer {
   std::thread thread_;
 };
 
-// A name may get its addresses only after its host has started, as those of pods do.
+// A name may get its addresses only after its host has started, as names of pods do.
 std::vector<std::string> wait_for_addresses(const std::string& host, milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   for (;;) {

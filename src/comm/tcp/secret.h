@@ -1,4 +1,4 @@
-// What the processes of one job share and nobody else knows, and what is computed from it. All cryptography is OpenSSL's.
+// The secret that the processes of one job share, and the values computed from it. All cryptography is OpenSSL's.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace plait::comm {
 
 using Digest = std::array<std::byte, 32>;
 
-// So that nobody learns by the time it takes how much of a guess was right.
+// Constant time, so that the duration does not reveal how much of a guess was right.
 bool equal_in_constant_time(const Digest& a, const Digest& b);
 
-// 32 random bytes, also used as a challenge. CommError where the system has none.
+// 32 random bytes, also used as a challenge. CommError if the system has none.
 Digest random_digest();
 
 class Secret {
@@ -31,12 +31,12 @@ class Secret {
   Digest key_;
 };
 
-// One direction of a conversation, sealed message by message (AES-256-GCM): what was changed, left out, repeated, put in
-// another order or made up by anybody else does not open. Each end has one Seal of a direction; both start with the same
-// secret, which nothing else uses.
+// One direction of a conversation, sealed message by message (AES-256-GCM): a message that was changed, left out, repeated,
+// reordered or forged does not open. Each end has one Seal per direction; both start with the same secret, which nothing else
+// uses.
 class Seal {
  public:
-  static constexpr std::size_t tag_bytes = 16;  // a sealed message is so much longer
+  static constexpr std::size_t tag_bytes = 16;  // the length added to a sealed message
 
   explicit Seal(const Secret& secret) : secret_(secret) {}
   std::string close(std::string_view message);

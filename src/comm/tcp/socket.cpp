@@ -115,7 +115,7 @@ struct Subnet {
   }
 };
 
-// Nothing if `text` is not of the form ADDRESS/BITS.
+// nullopt if `text` is not of the form ADDRESS/BITS.
 std::optional<Subnet> subnet_from(const std::string& text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos) return std::nullopt;
@@ -194,7 +194,7 @@ FileDescriptor listen_on(const std::string& address, int port) {
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), name.get(), name.length) != 0 || ::listen(socket.get(), longest_queue) != 0) {
-    // Of a port that was given: one of another program, or one that needs privileges.
+    // True if the given port belongs to another program or needs privileges.
     const bool other_will_do = port != 0 && (errno == EADDRINUSE || errno == EACCES);
     throw CommError("cannot listen on " + at(address, port) + ": " + errno_text() +
                     (other_will_do ? "; name another port, the same for all ranks: MASTER_PORT, or launch.rendezvous: "

@@ -13,14 +13,15 @@ namespace plait::comm::p2p {
 namespace {
 
 constexpr int threads = 512;
-constexpr int unroll = 4;                 // loads in flight per thread: an NVLink's latency is long
-constexpr std::size_t most_blocks = 264;  // of several copies: enough for an H200's memory, and others get their turn
+constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is long
+constexpr std::size_t most_blocks =
+    264;  // of all copies together: enough for an H200's memory, and other kernels get their turn
 
-// Of each of several copies.
+// Blocks per copy.
 std::size_t most_blocks_of(std::size_t copies) { return std::max<std::size_t>(1, most_blocks / copies); }
 
-// Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
-// No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
+// Copies `words`, then the remaining bytes before the first word (`head`) and after the last, fewer than a word each. It needs
+// no fence: the stream announces the copy to a peer afterwards, and that orders it.
 template <typename Word>
 __device__ void copy_part(std::byte* to, const std::byte* from, unsigned head, std::size_t words, unsigned tail) {
   auto* const to_words = reinterpret_cast<Word*>(to + head);
@@ -49,7 +50,8 @@ __global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to
   copy_part<Word>(to, from, head, words, tail);
 }
 
-// What two addresses that agree in their lower bits have between them: `head` bytes before the first word, words, and the rest.
+// The parts of a copy between two addresses that agree in their lower bits: `head` bytes before the first word, words, and the
+// rest.
 template <typename Word>
 struct Split {
   __host__ __device__ Split(const void* to, std::size_t bytes) {
@@ -68,7 +70,7 @@ struct Copies {
   std::size_t bytes[most_copies];
 };
 
-// One row of blocks each.
+// One row of blocks per copy.
 template <typename Word>
 __global__ void __launch_bounds__(threads) copy_several(Copies copies) {
   std::byte* const to = copies.to[blockIdx.y];
@@ -76,15 +78,15 @@ __global__ void __launch_bounds__(threads) copy_several(Copies copies) {
   copy_part<Word>(to, copies.from[blockIdx.y], split.head, split.words, split.tail);
 }
 
-// Few as a rule, and a launch takes longer the more it is told.
+// Usually there are few. Keep the kernel arguments small; launch time grows with them.
 constexpr int few_copies = 8;
 template <int most>
 struct CountedCopies {
   CountedCopy list[most];
 };
 
-// A row of blocks each, of which the last one to end sets the counter. Its words are on their way to everybody before that is.
-// No __restrict__: the compiler must not take what others write while a block waits for something that does not change.
+// One row of blocks per copy; the last block to end sets the counter, after the words of all are on their way. No __restrict__:
+// the compiler must not read data that others write before the wait in front of it.
 template <typename Word, int most>
 __global__ void __launch_bounds__(threads)
     copy_several_between_counters(CountedCopies<most> copies, std::uint32_t* blocks_done) {
@@ -116,7 +118,7 @@ void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size
   check(cudaGetLastError());
 }
 
-// In their lower bits, so that words of this size may be copied between them.
+// True if the addresses agree in their lower bits, so that words of this size may be copied between them.
 bool agree(const void* to, const void* from, std::size_t word) {
   return (reinterpret_cast<std::uintptr_t>(to) ^ reinterpret_cast<std::uintptr_t>(from)) % word == 0;
 }
@@ -185,7 +187,7 @@ void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies
   require(blocks == 1 || (blocks > 1 && blocks_done), "copy_between_counters: several blocks need counters of their own");
   if (copies.empty()) return;
   for (const CountedCopy& copy : copies) require(copy.counter.counter, "copy_between_counters needs a counter");
-  // Blocks that wait must not keep others from running.
+  // Waiting blocks must not keep others from running.
   const std::size_t of_each = std::min(static_cast<std::size_t>(blocks), most_blocks_of(copies.size()));
   const dim3 grid(static_cast<unsigned>(of_each), static_cast<unsigned>(copies.size()));
   auto* const native = static_cast<cudaStream_t>(stream.native());

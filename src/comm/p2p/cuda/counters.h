@@ -1,4 +1,4 @@
-// Mailboxes' counters in kernels.
+// Device functions that wait for and set mailboxes' counters.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace plait::comm::p2p {
 
-// Counters wrap around. What was written before the counter was is seen after this.
+// Counters wrap around. Data written before the counter is visible after this.
 __device__ inline void wait_for(const CounterValue& awaited) {
   std::uint32_t value;
   do {

@@ -17,7 +17,7 @@ bool has(Device device, CUdevice_attribute attribute) {
   return get(&value, attribute, handle) == CUDA_SUCCESS && value != 0;  // an older driver does not know the attribute
 }
 
-// The driver lists the attribute where the GPU could; whether this process may is seen by doing it.
+// The driver lists the attribute if the GPU could; only trying shows whether this process may.
 std::string why_no_fabric(Device device) {
   if (!has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) return "the GPU or its driver has no fabric handles";
   try {

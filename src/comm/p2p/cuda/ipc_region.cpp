@@ -1,4 +1,4 @@
-// Device memory of cudaMalloc by CUDA's IPC handles.
+// Regions in device memory of cudaMalloc, shared by CUDA's IPC handles.
 #include <span>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 // that fills its blocks shows the peer nothing else.
 constexpr std::size_t block = std::size_t{2} << 20;
 
-// What the exporter tells: a handle covers a whole allocation.
+// The exporter's word: a handle covers a whole allocation.
 struct IpcHandle {
   cudaIpcMemHandle_t handle = {};
   std::size_t offset = 0, bytes = 0;
@@ -38,7 +38,7 @@ struct Range {
   std::size_t bytes = 0;
 };
 
-// The whole allocation that `memory` is in.
+// The whole allocation that contains `memory`.
 Range allocation_of(const void* memory) {
   const auto address_range = driver<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange", 3020);
   Range range;

@@ -1,4 +1,4 @@
-// What regions need of the CUDA runtime besides memory of their own kinds.
+// The CUDA runtime calls that regions of all kinds need: peer access and pinning.
 #include <cuda_runtime_api.h>
 
 #include "comm/p2p/region_kinds.h"
@@ -12,7 +12,7 @@ void enable_peer_access(Device from, Device to) {
   make_current(from);
   const cudaError_t status = cudaDeviceEnablePeerAccess(to.index, 0);
   if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // it would fail the next launch's check
+  static_cast<void>(cudaGetLastError());  // a left-over error would fail the next launch's check
   if (status == cudaErrorPeerAccessAlreadyEnabled) return;
   throw DeviceError(to_string(from) + " cannot be given access to the memory of " + to_string(to) + ": " +
                     cudaGetErrorString(status) +

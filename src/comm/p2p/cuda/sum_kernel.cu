@@ -21,7 +21,7 @@ struct Parts {
   int count;
 };
 
-// Sixteen bytes at a time where everything lies on such a boundary.
+// Packs of sixteen bytes, used where everything is so aligned.
 template <typename T>
 struct alignas(16) Pack {
   T values[16 / sizeof(T)];
@@ -69,7 +69,7 @@ struct CountedParts {
   int count;
 };
 
-// One block. What others push is written while it runs: it is read after their counters, and not before.
+// One block. The others push their data while it runs, so it reads them only after their counters.
 template <typename T, bool maximum>
 __global__ void __launch_bounds__(threads) combine_counted_parts(T* data, CountedParts parts, int count) {
   const auto rank = static_cast<int>(threadIdx.x);
@@ -119,7 +119,7 @@ void launch(cudaStream_t stream, void* out, Parts parts, std::int64_t count) {
   const bool packs = aligned(out) && std::all_of(parts.part, parts.part + parts.count, aligned);
   const std::int64_t packed = packs ? count / width * width : 0;
   launch_units<T, maximum, Pack<T>>(stream, out, parts, packed / width);
-  // What does not fill a pack.
+  // The elements that do not fill a pack.
   for (int p = 0; p < parts.count; ++p) parts.part[p] += packed * static_cast<std::int64_t>(sizeof(T));
   launch_units<T, maximum, T>(stream, static_cast<T*>(out) + packed, parts, count - packed);
 }

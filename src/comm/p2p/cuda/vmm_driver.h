@@ -10,7 +10,7 @@ Function driver(const char* name, int version) {
   return reinterpret_cast<Function>(driver_function(name, version));
 }
 
-// The oldest form of each that plait can use; DeviceError where the driver is older.
+// The oldest version of each function that plait can use; DeviceError where the driver is older.
 struct VmmDriver {
   decltype(&cuMemGetAllocationGranularity) granularity =
       driver<decltype(&cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity", 10020);

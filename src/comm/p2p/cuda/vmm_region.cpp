@@ -1,5 +1,5 @@
-// Device memory by cuMemCreate: shared by itself, without the rest of what cudaMalloc has in the same allocation, and alive
-// until the last process has unmapped it.
+// Regions in device memory of cuMemCreate: shared by itself, without the rest of a cudaMalloc allocation, and alive until the
+// last process has unmapped it.
 #include <spdlog/fmt/fmt.h>
 
 #include <optional>
@@ -16,10 +16,10 @@
 namespace plait::comm::p2p {
 namespace {
 
-// Sizes are rounded up to the exporter's granularity, some MiB; more than that is nobody's rounding.
+// Sizes are rounded up to the exporter's granularity, some MiB; a larger difference cannot be rounding.
 constexpr std::size_t most_rounding = std::size_t{1} << 30;
 
-// What the exporter tells. A file descriptor travels by itself.
+// The exporter's word. A file descriptor travels separately.
 struct VmmHandle {
   std::size_t length = 0;
   bool fabric = false;
@@ -62,7 +62,7 @@ class VmmMemory final : public Region {
       : driver_(driver), length_(length) {
     check(driver_.reserve(&address_, length_, 0, 0, 0), "cuMemAddressReserve");
     try {
-      // Refused where the memory is of another size.
+      // Fails if the memory has another size.
       check(driver_.map(address_, length_, 0, allocation.handle, 0), "cuMemMap");
       mapped_ = true;
       std::vector<CUmemAccessDesc> access;
@@ -103,15 +103,15 @@ class VmmMemory final : public Region {
   CUdeviceptr address_ = 0;
   std::size_t length_;
   bool mapped_ = false;
-  std::optional<VmmHandle> handle_;  // where it was made here
-  FileDescriptor descriptor_;        // unless by fabric
+  std::optional<VmmHandle> handle_;  // if it was made here
+  FileDescriptor descriptor_;        // unless shared by fabric
 };
 
 CUmemAllocationHandleType handle_type(const RegionSpec& spec) {
   return spec.fabric ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-// The driver's words, with the region and what to look at.
+// Adds the region and what to check to the driver's error.
 template <typename Work>
 auto explained(const RegionSpec& spec, const char* what, const Work& work) {
   try {
@@ -141,7 +141,7 @@ std::unique_ptr<Region> make_vmm(const RegionSpec& spec) {
     VmmHandle handle{.length = (spec.bytes + granularity - 1) / granularity * granularity, .fabric = spec.fabric};
     Allocation allocation(driver);
     check(driver.create(&allocation.handle, handle.length, &properties, 0), "cuMemCreate");
-    std::vector<Device> users = {spec.memory_on};  // it clears the memory
+    std::vector<Device> users = {spec.memory_on};  // that device clears the memory
     if (spec.used_by != spec.memory_on) users.push_back(spec.used_by);
     auto memory = std::make_unique<VmmMemory>(driver, allocation, handle.length, spec.bytes, users);
     zero(spec.memory_on, memory->data(), handle.length);
@@ -173,7 +173,7 @@ std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& excha
     Allocation allocation(driver);
     void* const handle = spec.fabric ? &peers.of_fabric : reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));
     check(driver.import_handle(&allocation.handle, handle, handle_type(spec)), "cuMemImportFromShareableHandle");
-    // Access is for this end's own GPU, so the memory may be of one that this process does not see.
+    // Access is for this end's own GPU, so the memory may belong to a GPU that this process does not see.
     return std::make_unique<VmmMemory>(driver, allocation, peers.length, spec.bytes, std::vector<Device>{spec.used_by});
   });
 }

@@ -1,8 +1,7 @@
-// Stands in for a header of Gloo's that Debian's libgloo-dev leaves out, although headers that it has include it: context.h and
+// Stands in for a header of Gloo's that Debian's libgloo-dev leaves out, although headers it ships include it: context.h and
 // pair.h of gloo/transport/tcp. Used only where it is missing (src/CMakeLists.txt).
 //
-// Those name these templates as members and parameters, so what counts here is what they are made of in the library: one weak
-// pointer.
+// Those headers use these templates as members and parameters, so only their layout in the library matters: one weak pointer.
 #pragma once
 
 #include <memory>
