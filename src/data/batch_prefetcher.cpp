@@ -14,7 +14,7 @@ void check_memory(const Dataset& dataset, const BatchShape& shape, const HostBat
           "batch memory must be [micro_batch, sequence_length]: " + expected.to_string());
 }
 
-// Sample i of a micro-batch into row i.
+// Writes sample i of a micro-batch into row i.
 template <typename Read>
 void fill_rows(const HostBatchMemory& memory, Read read) {
   for (std::int64_t i = 0; i < memory.tokens.shape[0]; ++i) {

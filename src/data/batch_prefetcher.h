@@ -15,7 +15,7 @@
 
 namespace plait::data {
 
-// Which samples of a global batch belong to which rank. Micro-batch m of data-parallel rank r holds the samples
+// Assigns the samples of a global batch to ranks. Micro-batch m of data-parallel rank r holds the samples
 //   m * data_size * micro_batch + r * micro_batch + [0, micro_batch)
 // so that the samples of a step are 0 .. global_batch - 1 under every layout.
 struct BatchShape {
@@ -31,7 +31,7 @@ struct BatchShape {
 };
 
 // Memory for one micro-batch, [micro_batch, sequence_length] of i32 each; pinned, so that a copy engine can read it. `starts`
-// (SampleSpans) is there where documents are separate.
+// (SampleSpans) is given where documents are separate.
 struct HostBatchMemory {
   View tokens, targets, starts = {};
 };
@@ -57,8 +57,8 @@ class BatchPrefetcher {
   BatchPrefetcher& operator=(const BatchPrefetcher&) = delete;
   ~BatchPrefetcher();  // waits for streams given to release()
 
-  // The next micro-batch; waits only where the data thread is behind. Rethrows what the data thread threw. Valid until its
-  // release(). InternalError past the last step, and when every buffer of the ring is held by the caller.
+  // The next micro-batch; waits only if the data thread is behind. Rethrows the data thread's exception. Valid until its
+  // release(). InternalError past the last step, and when the caller holds every buffer of the ring.
   const HostBatch& next();
 
   // Call it when the copies out of the oldest batch not yet released are enqueued on `stream`: the buffer is refilled once

@@ -1,14 +1,14 @@
-// Which of several sources each sample is of, in given shares.
+// A blend mixes sources in given shares: it says which source each sample comes from.
 //
-// The sources are the leaves of a balanced binary tree. Of the samples that reach a node, the first n hold n times the share of
-// its left half, rounded, that go there: each node spreads its samples as evenly as a line is drawn in pixels (J. E. Bresenham,
-// "Algorithm for computer control of a digital plotter", IBM Systems Journal 4(1), 1965). So of any n samples in a row, what a
-// source has differs from its share of n by at most 1 for each level of the tree; and how many a source had before a sample,
-// which is that sample's number within the source, follows from the sample's number alone, in as many steps as the tree has
-// levels.
+// The sources are the leaves of a balanced binary tree. Of the samples that reach a node, the first n contain n times the share
+// of its left half, rounded, that go there: each node spreads its samples as evenly as a line is drawn in pixels (J. E.
+// Bresenham, "Algorithm for computer control of a digital plotter", IBM Systems Journal 4(1), 1965). So in any n consecutive
+// samples, a source's count differs from its share of n by at most 1 for each level of the tree; and the number of samples a
+// source had before a sample, which is that sample's number within the source, follows from the sample's number alone, in as
+// many steps as the tree has levels.
 //
-// (Megatron-LM's BlendedDataset gives each sample to the source that is most behind, which is as even but has to be played
-// through from the first sample on.)
+// (Megatron-LM's BlendedDataset gives each sample to the source that is most behind. That is as even, but has to be replayed
+// from the first sample on.)
 #pragma once
 
 #include <cstddef>

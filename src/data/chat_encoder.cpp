@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// How many bytes of white space a text begins with, as Python's str.strip() and Jinja's trim see it.
+// The number of bytes of white space at the beginning of a text, by the definition of Python's str.strip() and Jinja's trim.
 std::size_t leading_space(std::string_view text) {
   static constexpr std::array<std::string_view, 29> spaces = {
       "\t",       "\n",       "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",   " ",
@@ -46,8 +46,8 @@ struct Message {
 
 [[noreturn]] void refuse_chat(const std::string& why) { throw ConfigError(why); }
 
-// Whatever else a message holds would be learned as if it were not there. What says nothing is left out: data sets that have a
-// field in some messages often have it as null in the others.
+// Any other field of a message would silently be lost. Empty ones are accepted: data sets that have a field in some messages
+// often have it as null in the others.
 bool says_something(const Json& value) {
   return !value.is_null() && !(value.is_string() && value.get_ref<const std::string&>().empty()) &&
          !(value.is_structured() && value.empty());
@@ -164,7 +164,7 @@ ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
   std::vector<ConfigProblem> problems;
   for (const std::string& text : template_.special_tokens) {
     const std::vector<std::int32_t> tokens = tokens_of(text);
-    // A piece of SentencePiece's may have that of a space in front, which is no text.
+    // Some SentencePiece tokens stand for a leading space that is not in the text.
     const auto is_behind_no_text = [&] {
       const std::span<const std::int32_t> all(tokens);
       return !all.empty() && tokenizer.decode(all.last(1)) == text && tokenizer.decode(all.first(all.size() - 1)).empty();

@@ -1,4 +1,4 @@
-// Chats as tokens. Private to src/data.
+// Encodes chats as tokens. Private to src/data.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,18 +11,18 @@
 
 namespace plait::data {
 
-// Why a chat is refused that says something in a field which no template of plait's has a place for, and the remedy.
+// The error, with its remedy, for a chat with content in a field for which no template of plait's has a place.
 std::string no_place_in_template(const std::string& field);
 
 // Immutable and thread-safe.
 class ChatEncoder {
  public:
-  // ConfigError where the tokenizer lacks a special token of the template.
-  ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer);  // which outlives it
+  // ConfigError if the tokenizer lacks a special token of the template.
+  ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer);  // the tokenizer outlives it
 
-  // Adds a chat, [{"role": "user", "content": "..."}, ...], as one document. Masked is all but what the assistant says and
-  // `assistant_end`. Text of a message never becomes a special token, or one that the template uses. ConfigError saying which
-  // message is wrong, without the place.
+  // Adds a chat, [{"role": "user", "content": "..."}, ...], as one document. Everything is masked except the assistant's
+  // content and `assistant_end`. Text of a message never becomes a special token, nor a token that the template uses.
+  // ConfigError saying which message is wrong, without the place.
   void add(const nlohmann::json& messages, EncodedDocuments& to) const;
 
  private:

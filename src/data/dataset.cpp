@@ -23,7 +23,7 @@
 namespace plait::data {
 namespace {
 
-// Changes whenever other windows follow each other under the same name, seed and sizes.
+// Changes whenever the windows under the same name, seed and sizes come in another order.
 constexpr const char* order_version = "epochs, version 1";
 
 // Share of the training files that is kept for validation.
@@ -33,7 +33,7 @@ std::int64_t kept_tokens(const TokenSource& source, double fraction) {
   return static_cast<std::int64_t>(std::floor(static_cast<double>(source.tokens()) * fraction));
 }
 
-// Of what globs match, files that are read with a shard, and empty ones, hold no samples.
+// False for matched files without samples of their own: empty ones, and those that are read together with a shard.
 bool has_samples(const std::filesystem::path& path) {
   std::error_code ignored;
   return !is_shard_index(path) && !is_packed_tokenizer(path) && !std::filesystem::is_empty(path, ignored);
@@ -96,7 +96,7 @@ struct TrainingSource {
   std::string globs;
   double weight = 1;
   std::vector<std::unique_ptr<TokenSource>> files;
-  Split train, validation;  // of those files
+  Split train, validation;  // of these files
   std::optional<WindowOrder> order;
 };
 
@@ -220,7 +220,7 @@ class FileDataset final : public Dataset {
     if (!problems.empty()) throw ConfigError(problems);
   }
 
-  // Of the run.
+  // The sample's number in the run.
   std::int64_t number_of(std::int64_t step, std::int64_t sample) const {
     require(step > position_.step && sample >= 0 && global_batch_ > 0, "train_sample: before the position it was opened at");
     std::int64_t number = 0;
@@ -246,7 +246,7 @@ class FileDataset final : public Dataset {
   std::optional<Blend> blend_, validation_blend_;
   std::vector<std::unique_ptr<TokenSource>> validation_files_;
   Split own_validation_;
-  std::vector<const Split*> validation_;  // of data.validation, or of each source
+  std::vector<const Split*> validation_;  // those of data.validation, or of each source
 };
 
 class RandomDataset final : public Dataset {

@@ -1,4 +1,4 @@
-// Documents of text and of JSONL as tokens.
+// Encodes documents of text and of JSONL as tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,31 @@
 
 namespace plait::data {
 
-// Whether each line of a file is a document: NAME.jsonl, NAME.jsonl.zst.
+// True if each line of the file is a document: NAME.jsonl, NAME.jsonl.zst.
 bool is_jsonl(const std::filesystem::path& path);
 
 // Immutable and thread-safe.
 class DocumentEncoder {
  public:
-  // Of `data` it takes jsonl, chat_template and document_token. `add_special_tokens`: what the tokenizer puts around a text
-  // (Tokenizer::with_special_tokens). ConfigError where the tokenizer does not have what the chat template needs, or
-  // the document token.
+  // Uses jsonl, chat_template and document_token of `data`. `add_special_tokens`: adds the tokens that the tokenizer puts
+  // around a text (Tokenizer::with_special_tokens). ConfigError if the tokenizer lacks a token of the chat template, or the
+  // document token.
   DocumentEncoder(const DataConfig& data, const Tokenizer& tokenizer, bool add_special_tokens = false);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  // A piece of a text (Tokenizer::piece_length), which is a document. `begins`, `ends`: the first, the last of its pieces.
+  // Encodes a piece (Tokenizer::piece_length) of a text, which is one document. `begins`, `ends`: the first, the last of its
+  // pieces.
   EncodedDocuments encode_piece(std::string_view text, bool begins, bool ends) const;
 
-  // Adds the document of a line of JSONL; none for a line of white space, or without text. ConfigError naming file and line.
+  // Adds the document of a line of JSONL; nothing for a line of white space, or without text. ConfigError naming file and line.
   void add_line(std::string_view line, const std::filesystem::path& file, std::int64_t number, EncodedDocuments& to) const;
 
  private:
   const Tokenizer& tokenizer_;
   std::string text_key_;
   bool add_special_tokens_;
-  std::vector<std::int32_t> before_, behind_;  // each text document
+  std::vector<std::int32_t> before_, behind_;  // added around each text document
   std::optional<ChatEncoder> chat_;
 };
 

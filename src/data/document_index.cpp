@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view document_index_magic = "PLAITDOC";
 constexpr std::uint64_t document_index_version = 1;
-constexpr std::size_t document_index_words = 5;  // of the header, the magic among them
+constexpr std::size_t document_index_words = 5;  // of the header, including the magic
 
 using IndexHeader = std::array<std::uint64_t, document_index_words>;
 
@@ -24,7 +24,7 @@ using IndexHeader = std::array<std::uint64_t, document_index_words>;
   throw ConfigError({{path.string(), "", fmt::format("{} (at byte offset {})", why, offset), "", 0}});
 }
 
-// Ascending numbers from 0 to `most`.
+// Reads ascending numbers from 0 to `most`.
 std::vector<std::int64_t> ascending(const DataFile& file, std::uint64_t offset, std::uint64_t count, std::int64_t most) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
   file.read(offset, std::as_writable_bytes(std::span(numbers)));

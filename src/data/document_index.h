@@ -1,4 +1,4 @@
-// NAME.documents beside NAME.bin: where the documents of a shard that plait packed begin, and which tokens are not learned.
+// The index NAME.documents of a shard NAME.bin that plait packed: where its documents begin, and which tokens are not learned.
 //
 // Little-endian:
 //   8 bytes    "PLAITDOC"
@@ -8,7 +8,7 @@
 //   uint64     R, runs of masked tokens
 //   int64[D]   the first token of each document, ascending
 //   int64[2R]  first token and end of each run, ascending, with a token or more between them
-// Nothing in it is trusted.
+// The reader trusts nothing in it.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,17 @@
 
 namespace plait::data {
 
-// NAME.documents of NAME.bin.
+// The path NAME.documents for NAME.bin.
 std::filesystem::path document_index_path(const std::filesystem::path& shard);
 
-// Whether a file is named as an index is, and begins as one does or has a shard beside it, which then says what is wrong.
+// True if a file has an index's name, and either begins like an index or has a shard next to it, whose reader then reports the
+// fault.
 bool is_document_index(const std::filesystem::path& path);
 
-// ConfigError naming file, offset and what is wrong. `tokens`: of the shard.
+// ConfigError naming file, offset and fault. `tokens`: the shard's.
 DocumentMarks read_document_index(const std::filesystem::path& path, std::int64_t tokens);
 
-// In one piece; another that was there is replaced.
+// Writes the file in one piece; an existing one is replaced.
 void write_document_index(const std::filesystem::path& path, std::int64_t tokens, const DocumentMarks& marks);
 
 }  // namespace plait::data

@@ -49,12 +49,12 @@ class GlobMatcher {
     visit(fs::path(), 0);
   }
   const std::set<std::string>& files() const { return files_; }
-  // What it may match and cannot see, with the reason: "corpus/b: Permission denied".
+  // Possible matches that cannot be seen, with the reason: "corpus/b: Permission denied".
   const std::set<std::string>& unseen() const { return unseen_; }
 
  private:
   void visit(const fs::path& base, std::size_t index) {
-    // Two `**` in a glob reach the same place by many ways; once is enough.
+    // With two `**`, a glob reaches the same place by many ways; once is enough.
     if (!visited_.insert({base.string(), index}).second) return;
     std::error_code error;
     if (index == components_.size()) {
@@ -73,9 +73,9 @@ class GlobMatcher {
          entry.increment(error)) {
       const std::string name = entry->path().filename().string();
       if (!matches(any_depth ? "*" : component, name)) continue;
-      std::error_code ignored;  // of what cannot be seen, which visit() finds too
+      std::error_code ignored;  // visit() reports entries that cannot be seen
       const bool folder = entry->is_directory(ignored);
-      if (any_depth && folder && entry->is_symlink(ignored)) continue;  // which may lead round in a circle
+      if (any_depth && folder && entry->is_symlink(ignored)) continue;  // the link may lead round in a circle
       if (any_depth && folder) visit(base / name, index);
       if (!any_depth) visit(base / name, index + 1);
       if (any_depth && !folder && index + 1 == components_.size()) visit(base / name, index + 1);
@@ -86,7 +86,7 @@ class GlobMatcher {
 
   void cannot_see(const fs::path& path, const std::string& why) { unseen_.insert(path.string() + ": " + why); }
 
-  // `**` standing for no folder at all.
+  // Matches `**` with no folder at all.
   void visit_below(const fs::path& base, std::size_t index) {
     if (index + 1 < components_.size()) visit(base, index + 1);
   }
@@ -108,7 +108,7 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
     for (const std::string& unseen : walk.unseen())
       problems.push_back({key, glob, "matches what cannot be read: " + unseen, "", 0});
     if (walk.files().empty() && walk.unseen().empty()) {
-      const fs::file_status status = fs::status(glob, ignored);  // of a path without wildcards
+      const fs::file_status status = fs::status(glob, ignored);  // for a path without wildcards
       std::string rule = "matches no file";
       if (fs::is_directory(status)) {
         rule = fmt::format("is a directory: write {}/** for the files below it", glob);
@@ -131,7 +131,7 @@ DataFile::DataFile(const fs::path& path) : path_(path) {
     identity_ = file_->identity();
     bytes_ = file_->size();
   } catch (const ConfigError& error) {
-    // As a problem of the file, so that it is listed with those of others.
+    // Rethrown as a problem of the file, so that it is listed with those of others.
     const std::string text = error.what(), name = path.string() + ": ";
     const std::size_t at = text.find(name);
     throw ConfigError(
@@ -237,7 +237,7 @@ std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file) {
   std::uint64_t offset = 0;
   for (std::string_view text; !(text = reader.peek(longest_character)).empty();) {
     const std::size_t valid = first_invalid_utf8(text).value_or(text.size());
-    if (valid == 0) return offset;  // else it may be a character of which the end is not in memory yet
+    if (valid == 0) return offset;  // else it may be a character whose end is not in memory yet
     reader.skip(valid);
     offset += valid;
   }

@@ -1,4 +1,4 @@
-// Files as data sources: globs, and reading at positions.
+// Data files: globs, and reading at positions.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +21,24 @@ struct MatchedFile {
   bool by_wildcard = false;
 };
 
-// The regular files that `globs` match: in the order of the globs, sorted by path (bytewise) within each, every file once.
-// `*` and `?` match within a folder, `**` any number of folders, but none behind a symbolic link. A wildcard does not match
-// names that begin with a dot. ConfigError on `key` ("data.train") for a glob that matches nothing, and for each folder or link
-// that a glob leads to and that cannot be read.
+// The regular files that `globs` match: in the order of the globs, sorted by path (bytewise) within each, every file once. `*`
+// and `?` match within a folder, `**` any number of folders, but none behind a symbolic link. A wildcard does not match names
+// that begin with a dot. ConfigError on `key` ("data.train") for a glob that matches nothing, and for each unreadable folder or
+// link that a glob leads to.
 std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, const std::string& key);
 
-// A regular file of data, as long as it is when it is opened. Read, never mapped: a file that gets shorter while a run uses it,
-// or that the disk refuses, is then an error of the rank that reads it, where a mapping would be a SIGBUS of the process.
+// A regular data file, with its length at opening. It is read, never mapped: if a file gets shorter during a run, or the disk
+// fails, that is then an error of the rank that reads it; with a mapping it would be a SIGBUS of the process.
 class DataFile {
  public:
-  explicit DataFile(const std::filesystem::path& path);  // ConfigError naming the file where it cannot be opened
+  explicit DataFile(const std::filesystem::path& path);  // ConfigError naming the file if it cannot be opened
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return bytes_; }
-  // Reads bytes [offset, offset + to.size()). Thread-safe. ConfigError naming the file where it does not have them any more.
+  // Reads bytes [offset, offset + to.size()). Thread-safe. ConfigError naming the file if they do not exist any more.
   void read(std::uint64_t offset, std::span<std::byte> to) const;
   std::string text() const;  // all of it
-  // Gives the descriptor back, of which a process has few: every read then opens the file anew. ConfigError if it is another
-  // one by then.
+  // Gives the descriptor back, because a process has few: every later read opens the file anew. ConfigError if it is another
+  // file by then.
   void let_go() { file_.reset(); }
 
  private:
@@ -48,24 +48,23 @@ class DataFile {
   std::uint64_t bytes_ = 0;
 };
 
-// Whether a file begins with these bytes. False for one that cannot be read, or is no regular file.
+// True if a file begins with these bytes. False for one that cannot be read, or is not a regular file.
 bool begins_with(const std::filesystem::path& path, std::string_view bytes);
 
-// ConfigError with the remedy for a file that holds compressed text, by the bytes that it begins with, and is not named as one
-// that is read so.
+// ConfigError with the remedy for a file whose first bytes show that it is compressed, and whose name does not say so.
 void refuse_compressed(const DataFile& file);
 
 class ZstdReader;
 
-// The text of a file from its beginning to its end, some of it in memory at a time: what it holds, or, where it is named
-// NAME.zst, what zstd compressed (data/zstd_reader.h). ConfigError as of refuse_compressed().
+// Reads the text of a file from beginning to end, a part of it in memory at a time: the file's bytes or, for NAME.zst, the
+// decompressed ones (data/zstd_reader.h). ConfigError as for refuse_compressed().
 class TextReader {
  public:
-  explicit TextReader(const DataFile& file);  // which outlives it
+  explicit TextReader(const DataFile& file);  // the file outlives it
   ~TextReader();
   TextReader(const TextReader&) = delete;
   TextReader& operator=(const TextReader&) = delete;
-  // What comes next: `bytes` or more of it, or all that is left. Valid until the next call.
+  // The next `bytes` or more, or all that are left. Valid until the next call.
   std::string_view peek(std::size_t bytes);
   void skip(std::size_t bytes);  // at most what peek() has returned
   std::uint64_t file_bytes_read() const;
@@ -76,7 +75,7 @@ class TextReader {
   const DataFile& file_;
   const std::unique_ptr<ZstdReader> zstd_;  // null: the file holds the text itself
   std::string buffer_;                      // text up to what was read
-  std::size_t begin_ = 0;                   // of buffer_ what comes next
+  std::size_t begin_ = 0;                   // of the unread text in buffer_
   std::uint64_t read_ = 0;                  // of a file that holds the text
   bool ended_ = false;
 };
@@ -84,7 +83,7 @@ class TextReader {
 // All of its text.
 std::string whole_text(const DataFile& file);
 
-// As in core/utf8.h, of the text of a file, however long it is.
+// find_invalid_utf8 of core/utf8.h for the text of a file of any length.
 std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file);
 
 }  // namespace plait::data

@@ -23,9 +23,9 @@ constexpr std::size_t edge_context = 128;  // bytes before and behind a cut that
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_ascii_graphic(char c) { return c > ' ' && c < '\x7f'; }
 
-// Where a text may be cut so that the tokens of the parts are those of the whole: behind a line break that is alone, and in
-// front of a space that is alone. Where a pattern has a piece across one of these (GPT-4o's takes ";\n//" as one), `is_edge` is
-// false. An added token can reach across, too, or take the space: then the characters beside the cut are blocked.
+// The places where a text may be cut so that the tokens of the parts are those of the whole: after a single line break, and in
+// front of a single space. If a piece of a pattern reaches across one of these (GPT-4o's takes ";\n//" as one), `is_edge` is
+// false. An added token can also reach across, or take the space: then the characters next to the cut are blocked.
 class Cuts {
  public:
   explicit Cuts(const std::vector<AddedToken>& added) {
@@ -40,7 +40,7 @@ class Cuts {
     }
   }
 
-  // The last in text[1, most]; 0 if there is none, or none among those that are tried.
+  // The last place in text[1, most]; 0 if there is none, or none among those that are tried.
   std::size_t last(std::string_view text, std::size_t most, const std::function<bool(std::size_t)>& is_edge) const {
     int tries = 0;
     for (std::size_t at = std::min(most, text.size() - 1); at > 1 && tries < most_tries; --at) {
@@ -72,7 +72,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
         in_text_(chosen(false)),
         in_normalized_(chosen(true)),
         cuts_(definition_.added) {
-    definition_.model = {};  // the encoder has it
+    definition_.model = {};  // moved into the encoder
   }
 
   std::string kind() const override { return "huggingface"; }
@@ -172,13 +172,13 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
  private:
-  // What one call works in. Kept from call to call, since it remembers pieces; as many as there are calls at once.
+  // Working memory of one call. Kept from call to call, since it remembers pieces; there are as many as concurrent calls.
   struct Work {
     BytePairScratch pairs;
     SplitScratch split;
     std::string prefixed;
-    std::vector<std::size_t>* ends = nullptr;  // of the tokens of a text, where they are asked for
-    const char* text = nullptr;                // that text, or where it would begin without its prefix
+    std::vector<std::size_t>* ends = nullptr;  // ends of a text's tokens, if wanted
+    const char* text = nullptr;                // that text's first byte, or its position without the prefix
   };
 
   AddedTokenFinder chosen(bool normalized) const {
@@ -218,7 +218,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     });
   }
 
-  // Where the tokens of a piece end that are not in `ends` yet.
+  // Appends to `ends` the ends of a piece's tokens that are not in it yet.
   void note_ends(std::string_view piece, std::span<const std::int32_t> tokens, const Work& work) const {
     std::vector<std::size_t>& ends = *work.ends;
     const std::ptrdiff_t last = piece.data() + piece.size() - work.text;
@@ -236,7 +236,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     definition_.splits[step].split(text, scratch, [&](std::string_view part) { split(part, step + 1, scratch, piece); });
   }
 
-  // Whether a piece of the text around `at` ends or begins there.
+  // True if a piece of the text around `at` ends or begins there.
   bool is_edge(std::string_view text, std::size_t at, SplitScratch& scratch) const {
     std::size_t begin = at - std::min(at, edge_context), end = std::min(text.size(), at + edge_context);
     while (begin < at && is_utf8_continuation(text[begin])) ++begin;

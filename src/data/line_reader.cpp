@@ -34,7 +34,8 @@ std::optional<std::string_view> LineReader::next() {
       return line;
     }
     searched = text.size();
-    wanted = searched < most_line_bytes / 2 ? 2 * searched : most_line_bytes + 1;  // no more than shows that it is too long
+    wanted = searched < most_line_bytes / 2 ? 2 * searched
+                                            : most_line_bytes + 1;  // one byte past the limit shows that it is too long
   }
 }
 

@@ -1,4 +1,4 @@
-// The lines of a text. Private to src/data.
+// Reads a text line by line. Private to src/data.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace plait::data {
 
 class LineReader {
  public:
-  explicit LineReader(const DataFile& file) : file_(file), reader_(file) {}  // which outlives it
+  explicit LineReader(const DataFile& file) : file_(file), reader_(file) {}  // the file outlives it
 
-  // The next line without its end ("\n" or "\r\n"); nothing behind the last. Valid until the next call. ConfigError naming file
-  // and line where one is longer than 256 MiB, or the text cannot be read.
+  // The next line without its end ("\n" or "\r\n"); nullopt after the last. Valid until the next call. ConfigError naming file
+  // and line if one is longer than 256 MiB, or the text cannot be read.
   std::optional<std::string_view> next();
   std::int64_t number() const { return number_; }  // of that line, from 1 on
   std::uint64_t file_bytes_read() const { return reader_.file_bytes_read(); }
@@ -23,7 +23,7 @@ class LineReader {
  private:
   const DataFile& file_;
   TextReader reader_;
-  std::size_t held_ = 0;  // of the line that next() returned last, with its end
+  std::size_t held_ = 0;  // bytes of the last line that next() returned, with its end
   std::int64_t number_ = 0;
 };
 

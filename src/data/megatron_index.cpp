@@ -28,12 +28,12 @@ T number_at(const DataFile& file, std::uint64_t offset) {
   return value;
 }
 
-// An array of the file from its beginning to its end.
+// Reads an array of the file from beginning to end.
 template <typename T>
 class IndexArray {
  public:
   IndexArray(const DataFile& file, std::uint64_t offset, std::uint64_t count) : file_(file), offset_(offset), count_(count) {}
-  std::uint64_t offset() const { return offset_ + (next_ - 1) * sizeof(T); }  // of what next() gave last
+  std::uint64_t offset() const { return offset_ + (next_ - 1) * sizeof(T); }  // of the last value of next()
   T next() {
     if (at_ == block_.size()) {
       block_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(elements_at_once, count_ - next_)));
@@ -146,7 +146,7 @@ MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64
     for (; passed <= start && passed < index.sequences; ++passed) first = again.next() / static_cast<std::int64_t>(width);
     if (start < index.sequences && first < index.tokens) index.marks.begin_document(first);
   }
-  if (documents < 2) index.marks = {};  // which a builder writes that was never told where a document ends
+  if (documents < 2) index.marks = {};  // written by a builder that was never told where a document ends
   return index;
 }
 

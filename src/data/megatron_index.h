@@ -20,7 +20,7 @@
 
 namespace plait::data {
 
-// As a file stores a token, little-endian.
+// The stored type of a token, little-endian.
 enum class TokenType { u8, i8, i16, u16, i32, u32, i64 };
 
 std::size_t size_of(TokenType type);
@@ -29,17 +29,17 @@ struct MegatronIndex {
   TokenType type = TokenType::u16;
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
-  DocumentMarks marks;  // where documents begin; none where the index does not say
+  DocumentMarks marks;  // where documents begin; none if the index does not say
 };
 
-// NAME.idx of NAME.bin.
+// The path NAME.idx for NAME.bin.
 std::filesystem::path megatron_index_path(const std::filesystem::path& tokens);
 
-// Whether a file begins as an index does. False for one that cannot be read.
+// True if a file begins like an index. False for one that cannot be read.
 bool is_megatron_index(const std::filesystem::path& path);
 
-// Reads all of it once, a little at a time: every sequence has to begin where the one before it ends, and the last to end with
-// `token_bytes`, the size of NAME.bin. ConfigError naming file, offset and what is wrong.
+// Reads the whole index once, a little at a time: every sequence has to begin where the previous one ends, and the last has to
+// end at `token_bytes`, the size of NAME.bin. ConfigError naming file, offset and fault.
 MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64_t token_bytes);
 
 }  // namespace plait::data

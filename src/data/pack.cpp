@@ -27,7 +27,7 @@ constexpr std::size_t packed_piece_bytes = 4 * 1024 * 1024;  // encoded at a tim
 // Cuts a stream of documents into shards.
 class ShardSequence {
  public:
-  // `made`: whether `out` was made for them.
+  // `made`: true if `out` was created for them.
   ShardSequence(fs::path out, bool made, std::int64_t shard_tokens, std::int64_t vocab)
       : out_(std::move(out)), made_(made), shard_tokens_(shard_tokens), vocab_(vocab) {}
   ShardSequence(const ShardSequence&) = delete;
@@ -87,13 +87,13 @@ class ShardSequence {
   bool complete_ = false;
 };
 
-// Encodes on other threads and hands the documents on in the order of the texts.
+// Encodes on other threads and passes the documents on in the order of the texts.
 class OrderedEncoding {
  public:
   OrderedEncoding(int threads, std::function<void(const EncodedDocuments&)> take)
       : threads_(static_cast<std::size_t>(std::max(1, threads))), take_(std::move(take)) {}
 
-  // A part of the text, as large as packed_piece_bytes allow: a thread is little beside it.
+  // A part of the text, as large as packed_piece_bytes allows, so that the cost of a thread is small.
   void add(std::function<EncodedDocuments()> encode) {
     if (running_.size() == threads_) take_first();
     running_.push_back(std::async(std::launch::async, std::move(encode)));
@@ -112,16 +112,16 @@ class OrderedEncoding {
 
   const std::size_t threads_;
   const std::function<void(const EncodedDocuments&)> take_;
-  std::deque<std::future<EncodedDocuments>> running_;  // waits for them where it is given up
+  std::deque<std::future<EncodedDocuments>> running_;  // waits for them on destruction
 };
 
-// Called with how many bytes of a file have been read.
+// Called with the number of bytes of a file read so far.
 using BytesRead = std::function<void(std::uint64_t)>;
 
 void add_text(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding, const BytesRead& told) {
   TextReader reader(file);
   bool begins = true;
-  // Two bytes more than a piece has: what it ends at depends on them.
+  // Two bytes more than a piece has, because its end depends on them.
   for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 2)).empty();) {
     const std::size_t length = encoder.tokenizer().piece_length(text, packed_piece_bytes);
     encoding.add([&encoder, piece = std::string(text.substr(0, length)), begins, ends = length == text.size()] {
@@ -166,7 +166,7 @@ void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEnco
   throw ConfigError(first_problems(std::move(problems), "files without text"));
 }
 
-// Gives their bytes in all.
+// Returns their total bytes.
 std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
   for (const MatchedFile& file : files) {
@@ -185,7 +185,7 @@ std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer
   return bytes;
 }
 
-// Whether it was made.
+// Returns true if it created the directory.
 bool prepare_directory(const fs::path& out) {
   std::error_code error;
   const bool made = fs::create_directories(out, error);
@@ -207,7 +207,7 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     throw ConfigError(
         {{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
   }
-  // The files are looked at before anything is written, since `out` may lie where the globs look.
+  // The files are checked before anything is written, since `out` may lie where the globs look.
   const DocumentEncoder encoder(options.data, tokenizer, options.add_special_tokens);
   const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
   const std::uint64_t bytes = check_files(files, tokenizer);
@@ -227,7 +227,7 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   }
   encoding.finish();
   if (shards.tokens() == 0) refuse_textless(files);
-  tokenizer.save(options.out);  // only now, as nothing stays of text that turns out to be wrong
+  tokenizer.save(options.out);  // last, so that nothing stays of text that turns out to be wrong
   shards.finish();
   result.documents = shards.documents();
   result.tokens = shards.tokens();

@@ -15,7 +15,7 @@ struct PackOptions {
   std::vector<std::string> globs;
   std::filesystem::path out;  // created if missing; must hold no shards yet
   std::int64_t shard_tokens = 100'000'000;
-  int threads = 1;                  // that encode
+  int threads = 1;                  // for encoding
   bool add_special_tokens = false;  // Tokenizer::with_special_tokens() of each document
   DataConfig data = {};             // jsonl, chat_template, document_token
   ProgressCallback progress = {};   // from the calling thread
@@ -29,10 +29,10 @@ struct PackResult {
 };
 
 // Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter), each
-// with its index of documents and masked tokens beside it (data/document_index.h). The shards are the same with any number of
-// threads. Writes the tokenizer beside them. Every shard appears under its name only when complete; where a file turns out to
-// be wrong, nothing that was written stays. Memory does not grow with the files, but for 8 bytes a document of a shard and
-// 16 a run of masked tokens.
+// with its index of documents and masked tokens next to it (data/document_index.h). The shards are the same with any number of
+// threads. Writes the tokenizer to the same directory. Every shard appears under its name only when complete; if a file turns
+// out to be wrong, nothing that was written stays. Memory does not grow with the files, except for 8 bytes per document of a
+// shard and 16 per run of masked tokens.
 PackResult pack(const PackOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace plait::data

@@ -43,7 +43,7 @@ std::uint64_t Permutation::once(std::uint64_t epoch, std::uint64_t element) cons
     other = sum;
     std::swap(modulus, next);
   }
-  // After an even number of rounds the halves are where they began.
+  // After an even number of rounds the halves are back in their places.
   return other * a_ + changed;
 }
 

@@ -1,12 +1,13 @@
 // Keyed permutations: an order of 0 .. size - 1 that is computed element by element, never stored.
 //
-// A Feistel network over a * b >= size elements that adds modulo a and modulo b in turn, and goes on from what lies outside
-// until it is inside (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002: the generalized-Feistel
+// The permutation is a Feistel network over a * b >= size elements that adds modulo a and modulo b in turn, and repeats until
+// the result is inside (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002: the generalized-Feistel
 // cipher, and cycle walking). a is the root of size, rounded up to an even number: with odd ones every round would be an even
-// permutation, and so would the result. b is what it takes, so that a * b < size + a and it hardly ever walks. The rounds'
-// functions are values of Philox (core/philox.h), which the key (seed, name) and the epoch tell apart.
+// permutation, and so would the result. b is as small as possible, so that a * b < size + a and it hardly ever repeats. The
+// rounds' functions are values of Philox (core/philox.h), distinguished by the key (seed, name) and the epoch.
 //
-// Not a cipher to keep secrets with. 24 rounds, as orders of half a dozen elements are not equally frequent with 16.
+// It is not a cipher to keep secrets with. It has 24 rounds because with 16, orders of half a dozen elements are not equally
+// frequent.
 #pragma once
 
 #include <cstdint>

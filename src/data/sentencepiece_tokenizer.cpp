@@ -1,4 +1,4 @@
-// SentencePiece (Kudo and Richardson 2018).
+// The SentencePiece tokenizer (Kudo and Richardson 2018): training, encoding, decoding.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -21,12 +21,12 @@ namespace plait::data {
 namespace {
 
 constexpr std::size_t encoded_piece_bytes = 64 * 1024;    // encoded at a time: the Viterbi lattice is many times the text
-constexpr std::size_t sentence_bytes = 4096;              // longest stretch that training looks at as one
+constexpr std::size_t sentence_bytes = 4096;              // longest stretch that training treats as one sentence
 constexpr std::size_t training_bytes = 64 * 1024 * 1024;  // of text; more changes little and takes memory and minutes
 constexpr std::uint64_t most_model_bytes = 256 * 1024 * 1024;
 
-// What SentencePiece says of the pieces of a text: message SentencePieceText of its sentencepiece.proto, of which Debian has no
-// header.
+// Reads SentencePiece's description of the pieces of a text: message SentencePieceText of its sentencepiece.proto, for which
+// Debian has no header.
 class PieceReader {
  public:
   explicit PieceReader(std::string_view message) : rest_(message) {}
@@ -37,7 +37,7 @@ class PieceReader {
     std::size_t end = 0;       // of that part in the text
   };
 
-  // The next piece; false behind the last. A field that it does not have keeps what it is in `out`.
+  // The next piece; false after the last. A missing field leaves its member of `out` unchanged.
   bool next(Piece& out) {
     while (!rest_.empty()) {
       const std::uint64_t key = varint();
@@ -92,7 +92,7 @@ class PieceReader {
   std::string_view rest_;
 };
 
-// "./src/trainer_interface.cc(660) [condition] What is wrong.": of SentencePiece's message what follows the condition.
+// The text after the condition in "./src/trainer_interface.cc(660) [condition] What is wrong.", a SentencePiece message.
 std::string_view users_part(std::string_view message) {
   const auto end = message.find("] ");
   return end == std::string_view::npos ? message : message.substr(end + 2);
@@ -177,7 +177,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     save_description(*this, directory);  // last: with it, the tokenizer is complete
   }
 
-  // Its control pieces, such as </s>, which no text is encoded to.
+  // Its control pieces, such as </s>, to which no text is encoded.
   std::vector<AddedTokenName> added_tokens() const override {
     std::vector<AddedTokenName> names;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
@@ -205,18 +205,18 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   using Processor = sentencepiece::SentencePieceProcessor;
-  static constexpr std::size_t edge_context = 128;  // bytes before and behind a cut that show whether a token reaches across
-  static constexpr int most_tries = 64;             // places for a cut, of a kind
+  static constexpr std::size_t edge_context = 128;  // bytes before and after a cut that show if a token reaches across
+  static constexpr int most_tries = 64;             // candidate cuts per kind
   static constexpr std::string_view visible_space = "\u2581";  // stands for a space in pieces
 
-  // What is encoded of a part of a text, and by what.
+  // A part of a text, and the processor that encodes it.
   struct Part {
     std::string_view text;
     const Processor* by;
   };
 
-  // Where two words are parted at the space between them, what follows has to be: with the space, or without it, as the model
-  // puts one before each text (add_dummy_prefix). `anywhere`: with neither are the tokens those of the whole.
+  // Where two words are separated at a space, the second part has to be encoded: with the space, or without it, since the model
+  // puts one before each text (add_dummy_prefix). `anywhere`: both give the tokens of the whole.
   enum class Cut { before_space, behind_space, anywhere };
 
   Cut cut_of_model() const {
@@ -231,13 +231,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     return whole == joined("a", "b") ? Cut::behind_space : Cut::anywhere;
   }
 
-  // How many bytes a space takes with which a text begins; 0 if with none.
+  // The length in bytes of the space that a text begins with; 0 if there is none.
   std::size_t space_length(std::string_view text) const {
     const auto found = std::ranges::find_if(spaces_, [&](std::string_view space) { return text.starts_with(space); });
     return found == spaces_.end() ? 0 : found->size();
   }
 
-  // A part that follows another one, which the model's space in front is for only where there is one in the text.
+  // A part that follows another one; the model's dummy space may only stand for a space that is in the text.
   Part later_part(std::string_view text) const {
     const std::size_t space = space_length(text);
     if (cut_ == Cut::before_space && space > 0) return {text, &processor_};
@@ -246,7 +246,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return {text, puts_space_in_front_ ? &without_space() : &processor_};
   }
 
-  // Whether the tokens of what is around a place are those of what is before it and of what is behind it.
+  // True if the tokens around a place are the tokens before it followed by the tokens after it.
   bool is_edge(std::string_view text, std::size_t at) const {
     std::size_t begin = at - std::min(at, edge_context);
     while (begin < at && is_utf8_continuation(text[begin])) ++begin;
@@ -258,7 +258,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids == ids_of(around);
   }
 
-  // The last place at which a text may be cut, at spaces if there is one; 0 if none is found among those that are tried.
+  // The last place at which a text may be cut, preferably at spaces; 0 if none is found among those that are tried.
   std::size_t last_cut(std::string_view text) const {
     const std::size_t last = text.size() - edge_context;
     int tries = 0;
@@ -272,7 +272,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return 0;
   }
 
-  // Calls `encode` with the parts of a text, or of a later piece of one, and where in `text` each begins.
+  // Calls `encode` with the parts of a text, or of a later piece of one, and with each part's position in `text`.
   template <typename Encode>
   void each_part(std::string_view text, bool begins, const Encode& encode) const {
     for (std::size_t done = 0; done < text.size(); begins = false) {
@@ -284,18 +284,18 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
   }
 
-  // The model without its space before each text; itself where it cannot be read so.
+  // The model without its dummy space before each text; the model itself if it cannot be changed so.
   const Processor& without_space() const {
     std::call_once(without_space_made_, [this] {
       auto made = std::make_unique<Processor>();
-      // In protobuf, a message that comes twice is merged: normalizer_spec { add_dummy_prefix: false }.
+      // Protobuf merges a message that comes twice: normalizer_spec { add_dummy_prefix: false }.
       if (made->LoadFromSerializedProto(model_ + std::string("\x1a\x02\x18\x00", 4)).ok()) without_space_ = std::move(made);
     });
     return without_space_ ? *without_space_ : processor_;
   }
 
-  // Bytes of byte fallback as they are. The library's own text has U+FFFD for those that are no character, so that a text which
-  // ends within one would not be the begin of the whole.
+  // Keeps the bytes of byte fallback. The library's own text has U+FFFD for bytes that form no character, so a text that ends
+  // within one would not be a prefix of the whole.
   std::string text_of(const std::vector<int>& ids) const {
     std::string text;
     if (std::ranges::none_of(ids, [&](int id) { return processor_.IsByte(id); })) {
@@ -329,12 +329,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   Processor processor_;
   Cut cut_ = Cut::anywhere;
   bool puts_space_in_front_ = false;
-  std::vector<std::string_view> spaces_;  // characters that are spaces to the model
+  std::vector<std::string_view> spaces_;  // characters that the model treats as spaces
   mutable std::once_flag without_space_made_;
   mutable std::unique_ptr<Processor> without_space_;
 };
 
-// Every `stride`-th line of some files, without its line break, which byte fallback encodes.
+// Every `stride`-th line of the files, without its line break, which byte fallback encodes.
 class Lines final : public sentencepiece::SentenceIterator {
  public:
   Lines(const std::vector<DataFile>& files, std::size_t stride) : files_(files), stride_(stride) { Next(); }
@@ -365,7 +365,7 @@ class Lines final : public sentencepiece::SentenceIterator {
     reader_->skip(length == newline ? length + 1 : length);
   }
 
-  // Of the open file as much as decides where the next piece ends.
+  // As much of the open file as decides where the next piece ends.
   std::string_view text() { return reader_ ? reader_->peek(sentence_bytes + 1) : std::string_view(); }
 
   const std::vector<DataFile>& files_;
@@ -430,7 +430,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
       {{"model_type", "unigram"},
        {"vocab_size", std::to_string(vocab)},
        {"num_threads", "1"},  // the EM sums are in another order with more
-       // What goes in comes out: nothing normalised, no space added or dropped, bytes for what the pieces do not cover.
+       // Decoding restores the input: nothing is normalised, no space is added or dropped, and bytes cover everything else.
        {"normalization_rule_name", "identity"},
        {"remove_extra_whitespaces", "false"},
        {"add_dummy_prefix", "false"},
@@ -444,7 +444,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
       &lines, &model);
   if (!status.ok()) {
     const std::string_view why = users_part(status.message());
-    // ". Increase vocab_size or decrease ...", by an option that there is not.
+    // Drops ". Increase vocab_size or decrease ...", which names an option that plait does not have.
     const auto advice = why.find(". Increase vocab_size");
     throw ConfigError({{key, std::to_string(vocab),
                         fmt::format("SentencePiece cannot train a model of that size on this text: {}{}", why.substr(0, advice),

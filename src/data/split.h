@@ -1,4 +1,4 @@
-// Ranges of files, one after another. Private to src/data.
+// A split: ranges of files, one after another. Private to src/data.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace plait::data {
 
 class Split {
  public:
-  // Tokens [first, first + count) of `source`, which outlives the split.
+  // Adds tokens [first, first + count) of `source`, which outlives the split.
   void add(const TokenSource& source, std::int64_t first, std::int64_t count);
   std::int64_t tokens() const { return tokens_; }
-  // Copies tokens [first, first + tokens.size()), and adds what is known of them: a part that does not go on where the one
-  // before it ended begins a document.
+  // Copies tokens [first, first + tokens.size()), and adds their marks: a part that does not continue where the previous one
+  // ended begins a document.
   void read(std::int64_t first, std::span<std::int32_t> tokens, std::span<TokenMarks> marks) const;
 
  private:

@@ -20,7 +20,7 @@ class PartedText {
   }
   const std::string& text() const { return text_; }
 
-  // Of the parts that have bytes of [begin, end); where that is empty, of the byte at `begin`.
+  // For the parts with bytes in [begin, end); if that is empty, for the byte at `begin`.
   bool of_template(std::size_t begin, std::size_t end) const {
     return std::ranges::all_of(within(begin, end), &TextPart::of_template);
   }

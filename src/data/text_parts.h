@@ -1,4 +1,4 @@
-// Texts of which parts come from a template and others from people.
+// Texts whose parts come from a template or from people.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct TextPart {
   bool learned = false;
 };
 
-// learned[i]: whether a byte of token i is of a part that is learned.
+// learned[i]: true if a byte of token i belongs to a learned part.
 struct PartTokens {
   std::vector<std::int32_t> tokens;
   std::vector<bool> learned;
@@ -22,10 +22,10 @@ struct PartTokens {
 
 using TokenSet = std::unordered_set<std::int32_t>;
 
-// A token that is looked for by its text before the rest is split, such as <|im_end|>.
+// A token whose text is searched for before the rest is split, such as <|im_end|>.
 struct AddedTokenName {
   std::int32_t id = 0;
-  bool special = false;  // it stands for no text
+  bool special = false;  // stands for no text
 };
 
 }  // namespace plait::data

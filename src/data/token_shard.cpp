@@ -24,7 +24,7 @@ constexpr std::size_t header_words = 256;
 constexpr std::size_t header_bytes = header_words * sizeof(std::int32_t);
 constexpr std::int32_t magic_uint16 = 20240520, version_uint16 = 1;
 constexpr std::int32_t magic_uint32 = 20240801, version_uint32 = 7;
-// Words 3 and 4 of a header: that there is an index of documents, and whether it masks tokens.
+// Words 3 and 4 of a header: there is an index of documents, and it masks tokens.
 constexpr std::int32_t index_magic = 0x74696c70;  // "plit"
 
 using Header = std::array<std::int32_t, header_words>;
@@ -33,7 +33,7 @@ using Header = std::array<std::int32_t, header_words>;
   throw ConfigError({{path.string(), "", fmt::format("{} (at byte offset {})", why, offset), "", 0}});
 }
 
-// What a file named NAME.bin is by an index beside it, and what to do where it is not; "" without an index.
+// The error for a file named NAME.bin that has an index next to it, with its remedy; "" without an index.
 std::string again_by(const fs::path& path) {
   std::error_code ignored;
   if (const fs::path index = megatron_index_path(path); fs::exists(index, ignored)) {
@@ -59,7 +59,7 @@ std::int32_t magic_of(const DataFile& file) {
   return magic;
 }
 
-// Copies tokens as long as they are in the vocabulary; returns how many.
+// Copies tokens as long as they are in the vocabulary; returns their number.
 template <typename Stored>
 std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64_t vocab, std::int64_t& refused) {
   for (std::size_t i = 0; i < out.size(); ++i) {

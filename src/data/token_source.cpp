@@ -70,12 +70,12 @@ class ShardSource final : public TokenSource {
  private:
   TokenShard shard_;
   std::int64_t vocab_;
-  std::int32_t document_token_;  // none is negative
+  std::int32_t document_token_;  // negative: none
   TokenMarks mark_;
 };
 
-// Descriptors that one list of files keeps, of those that a process may have. Samples are drawn at random, so that it does
-// not matter which files have one.
+// The descriptors that one list of files keeps, out of those that a process may have. Samples are drawn at random, so it does
+// not matter which files keep one.
 constexpr std::size_t most_kept_open = 256;
 
 std::unique_ptr<TokenSource> open_shard(const std::filesystem::path& path, const SourceOptions& options, bool keep_open) {
@@ -89,13 +89,13 @@ std::unique_ptr<TokenSource> open_shard(const std::filesystem::path& path, const
           "", 0}});
   }
   if (!keep_open) shard.let_go();
-  // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
+  // A shard among texts was made with this tokenizer, so it must stay within that tokenizer's vocabulary.
   const bool among_texts = options.tokenizer.kind() != "tokens";
   return std::make_unique<ShardSource>(std::move(shard), among_texts ? options.tokenizer.vocab() : options.vocab,
                                        options.data.document_token);
 }
 
-// What is no shard may be a text, of which somebody thinks that the model brought its tokenizer.
+// A file that is no shard may be a text, given in the belief that the model brought its tokenizer.
 std::unique_ptr<TokenSource> open_ids(const std::filesystem::path& path, const SourceOptions& options, bool keep_open) {
   try {
     return open_shard(path, options, keep_open);
@@ -107,7 +107,7 @@ std::unique_ptr<TokenSource> open_ids(const std::filesystem::path& path, const S
   }
 }
 
-// Its lines, or all of it as one document.
+// Encodes the lines of a file, or the whole file as one document.
 EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encoder) {
   if (!is_jsonl(file.path())) {
     check_encodable(encoder.tokenizer(), file);
@@ -119,7 +119,7 @@ EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encode
   return documents;
 }
 
-// nullptr: an empty text, or an index or the tokenizer of shards, that a wildcard matched.
+// nullptr: a wildcard matched an empty text, or an index or the tokenizer of shards.
 std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOptions& options, const DocumentEncoder& encoder,
                                          bool keep_open) {
   if (is_shard_index(file.path)) {
@@ -139,7 +139,7 @@ std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOp
   EncodedDocuments documents;
   try {
     documents = encode_file(data, encoder);
-  } catch (const std::bad_alloc&) {  // no ConfigError: there is no sense in trying other files
+  } catch (const std::bad_alloc&) {  // not a ConfigError: other files would fail too
     throw Error(file.path.string() +
                 ": out of memory: it does not fit in this host's memory as tokens; pack it first (plait data pack) and use the "
                 "shards, which are read a little at a time");

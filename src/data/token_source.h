@@ -21,7 +21,7 @@ class TokenSource {
   virtual std::int64_t tokens() const = 0;
   // Copies tokens [first, first + out.size()).
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
-  // Adds what is known of these tokens, which read() gave. Where documents begin is told only where they are separate.
+  // Adds the marks of these tokens, which read() returned. Document starts are marked only where documents are separate.
   virtual void mark(std::int64_t first, std::span<const std::int32_t> tokens, std::span<TokenMarks> marks) const = 0;
 };
 
@@ -31,9 +31,9 @@ struct SourceOptions {
   const DataConfig& data;
 };
 
-// The files of some globs, in order. Text is encoded; bytes and shards are read as they are used. A file that is empty is an
-// error, except for a text that only a wildcard matched: it adds nothing. So is a shard of which nobody knows where documents
-// begin, where they are separate. ConfigError with the problems of all files.
+// The files of some globs, in order. Text is encoded; bytes and shards are read as they are used. An empty file is an error,
+// except for a text that only a wildcard matched: it adds nothing. A shard without known document starts is an error if
+// documents are separate. ConfigError with the problems of all files.
 std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
                                                        const SourceOptions& options);
 

@@ -1,7 +1,7 @@
-// Text to tokens and back.
+// Tokenizers: text to tokens and back.
 //
-// A run keeps its tokenizer in its directory: tokenizer.json says which one it is, tokenizer.model is SentencePiece's model.
-// That of Hugging Face's `tokenizers` is its own tokenizer.json.
+// A run keeps its tokenizer in its directory: tokenizer.json says which one it is, tokenizer.model is SentencePiece's model. A
+// tokenizer of Hugging Face's `tokenizers` is its own tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -25,40 +25,39 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   virtual std::string kind() const = 0;    // data.tokenizer's name for it
   virtual std::int64_t vocab() const = 0;  // tokens are in [0, vocab)
-  // ConfigError where the text cannot be encoded: bytes that are not UTF-8 (sentencepiece), or a tokenizer that is not
-  // there (tokens, random: the ids came from elsewhere).
+  // ConfigError if the text cannot be encoded: bytes that are not UTF-8 (sentencepiece), or no tokenizer at all (tokens,
+  // random: the ids came from elsewhere).
   std::vector<std::int32_t> encode(std::string_view text) const { return encode_piece(text, true); }
-  // A text in pieces of piece_length(); `begins`: this is the first.
+  // Encodes a piece (piece_length()) of a text; `begins`: it is the first.
   virtual std::vector<std::int32_t> encode_piece(std::string_view text, bool begins) const = 0;
-  // How much of `text` to take when it is worked through in pieces of about `most` bytes. Where `text` goes on beyond `most` by
-  // two bytes or more, the result depends on these alone. The tokens of the pieces are those of the whole where there is a
-  // place in `most` bytes that no token reaches across: a line break or space alone between words (huggingface), or any place
-  // where what is around it shows that (sentencepiece, which looks for spaces first).
+  // The length to take when `text` is processed in pieces of about `most` bytes. If `text` goes on beyond `most` by two bytes
+  // or more, the result depends on these alone. The tokens of the pieces are those of the whole if there is a place in `most`
+  // bytes that no token reaches across: a single line break or space between words (huggingface), or any place where the
+  // surrounding text shows that (sentencepiece, which tries spaces first).
   virtual std::size_t piece_length(std::string_view text, std::size_t most) const;
-  // The tokens of the parts written one after another, as encode() of the whole gives them, but that tokens of `reserved` come
-  // from parts of the template only: where people write <|im_end|>, it is text. Parts are UTF-8. ConfigError where a tokenizer
-  // has no other way to write it.
+  // The tokens of the concatenated parts, as encode() of the whole gives them, except that tokens of `reserved` come from parts
+  // of the template only: where people write <|im_end|>, it is text. Parts are UTF-8. ConfigError if the tokenizer has no other
+  // tokens for it.
   PartTokens encode_parts(std::span<const TextPart> parts, const TokenSet& reserved) const;
   virtual std::vector<AddedTokenName> added_tokens() const { return {}; }
   virtual bool takes_any_bytes() const { return false; }  // else UTF-8 only
-  // The tokens of a text, or of its first (`begins`) or last (`ends`) piece, with what the tokenizer puts before and behind a
-  // text, such as a token of its beginning. huggingface: what TemplateProcessing says (`add_special_tokens`); nothing
-  // otherwise.
+  // The tokens of a text, or of its first (`begins`) or last (`ends`) piece, with the tokens that the tokenizer puts around a
+  // text, such as one for its beginning. huggingface: those of TemplateProcessing (`add_special_tokens`); no others add any.
   virtual std::vector<std::int32_t> with_special_tokens(std::vector<std::int32_t> tokens, bool begins = true,
                                                         bool ends = true) const;
-  // Tokens without text, and the ids of a tokenizer that is not there, appear as " <id>". More tokens only append to the text:
-  // those that are bytes of a character are these bytes.
+  // Tokens without text, and ids without a tokenizer, appear as " <id>". More tokens only append to the text: tokens that are
+  // bytes of a character give these bytes.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
-  // The token of all text that the vocabulary does not have. How many bytes it stood for nobody knows.
+  // The token for any text outside the vocabulary. The number of bytes it stood for is unknown.
   virtual std::optional<std::int32_t> unknown() const { return std::nullopt; }
-  // What encode() depends on beside the kind: two tokenizers of one kind that have it in common give the same tokens. The size
-  // of the vocabulary where there is no encode().
+  // The part of encode()'s result that the kind does not decide: two tokenizers of one kind with equal definitions give the
+  // same tokens. Without encode(), the size of the vocabulary.
   virtual std::string definition() const = 0;
   // Writes tokenizer.json, and tokenizer.model if there is a model, into an existing directory.
   virtual void save(const std::filesystem::path& directory) const = 0;
 
  protected:
-  // Of encode_parts(). The text of a part as it is encoded; sections of a text that is (`counts`:
+  // Used by encode_parts(): the encoded form of a part's text; the sections of such a text (`counts`:
   // data/huggingface/added_tokens.h); and the tokens of a section without added tokens. ends[i]: where in `text` the bytes of
   // tokens[i] end.
   virtual std::string normalized(std::string_view text) const { return std::string(text); }
@@ -70,52 +69,52 @@ class Tokenizer {
 // Every byte is a token: vocabulary 256, any file will do.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-// Stands in for the tokenizer of token shards and of random tokens: knows only the size of the vocabulary. `why`: it is that
-// one, for messages.
+// Stands in for the tokenizer of token shards and of random tokens: it knows only the size of the vocabulary. `why`: the reason
+// it is used, for messages.
 std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab, std::string why = "");
 
-// An existing SentencePiece model. ConfigError naming the file, also where a token that is `expected` is no piece of it with
-// that id.
+// An existing SentencePiece model. ConfigError naming the file, also if an `expected` token is not a piece of it with that id.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model, const std::vector<AddedToken>& expected = {});
 
-// A tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE (data/huggingface/definition.h says what of it). Gives the
-// ids that `tokenizers` gives with add_special_tokens=False. Text that is not UTF-8 is encoded with U+FFFD for each broken
-// part, as Python's errors="replace" reads it; a character that Unicode assigned after the version that PCRE2 knows (Debian 12:
-// 14) counts as unassigned: neither letter nor digit. decode() gives the bytes of all tokens, special ones too. ConfigError
+// A tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE (data/huggingface/definition.h lists the supported parts).
+// Gives the ids that `tokenizers` gives with add_special_tokens=False. Text that is not UTF-8 is encoded with U+FFFD for each
+// broken part, as Python's errors="replace" reads it; a character newer than the Unicode version of PCRE2 (Debian 12: 14)
+// counts as unassigned: neither letter nor digit. decode() gives the bytes of all tokens, including special ones. ConfigError
 // naming file, field and value.
 std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file);
 
-// The added tokens of a tokenizer.json of any kind, of which nothing else is read: contents and ids. ConfigError naming file,
+// The contents and ids of the added tokens of a tokenizer.json of any kind; nothing else is read. ConfigError naming file,
 // field and value.
 std::vector<AddedToken> added_tokens_of(const std::filesystem::path& file);
 
 // Trains a unigram model (Kudo 2018) with byte fallback, so that decode(encode(text)) == text. Single-threaded and without
-// random choices: the same files give the same model. Of more than 64 MiB of text, every n-th line is used.
-// `key`: what the user gave `vocab` as, for messages.
+// random choices: the same files give the same model. With more than 64 MiB of text, every n-th line is used. `key`: the option
+// that gave `vocab`, for messages.
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab,
                                                const std::string& key = "data.sentencepiece.vocab");
 
-// The tokenizer a configuration asks for. Trains where it says so, which takes a while: one rank (or the launcher) calls
-// this once and saves the result to the run directory, the others and every resume call load_tokenizer.
+// The tokenizer a configuration asks for. May train one, which takes a while: one rank (or the launcher) calls this once and
+// saves the result to the run directory, the others and every resume call load_tokenizer.
 std::unique_ptr<Tokenizer> create_tokenizer(const Config& config);
 
-// How much of `text` to take when it is worked through in pieces of about `most` bytes: up to the end of a line, else up to
-// the end of a character, else `most`.
+// The length to take when `text` is processed in pieces of about `most` bytes: up to the end of a line, else up to the end of a
+// character, else `most`.
 std::size_t piece_length(std::string_view text, std::size_t most);
 
-// Whether a tokenizer of this kind is there: the ids of the others came from elsewhere, and stand for no text.
+// True if a tokenizer of this kind has text: the ids of the others came from elsewhere, and stand for no text.
 inline bool has_text(const std::string& kind) { return kind != "tokens" && kind != "random"; }
 
-// Its added tokens that stand for no text, such as <|endoftext|>.
+// The added tokens that stand for no text, such as <|endoftext|>.
 TokenSet special_tokens(const Tokenizer& tokenizer);
 
-// Whether save() wrote a tokenizer into this directory.
+// True if save() wrote a tokenizer into this directory.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 // The tokenizer that save() wrote. ConfigError naming the file when there is none or it is damaged.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
-// Tokens of the configuration's tokenizer. One that would have to be trained first is not: what it is going to have.
+// The size of the configured tokenizer's vocabulary. A tokenizer that must be trained is not trained; its future size is
+// returned.
 std::int64_t vocabulary(const Config& config);
 
 }  // namespace plait::data

@@ -13,7 +13,7 @@ namespace plait::data {
 namespace {
 
 constexpr std::uint64_t compressed_at_once = 1 << 18;
-constexpr int most_window_log = 27;  // what `zstd -d` takes unless told otherwise
+constexpr int most_window_log = 27;  // the default limit of `zstd -d`
 
 }  // namespace
 

@@ -116,7 +116,8 @@ std::vector<TextSection> AddedTokenFinder::sections(std::string_view text, const
     if (token->lstrip) begin = std::max(done, begin - white_space_at_end(text.substr(0, begin)));
     if (token->rstrip) end += white_space_at_begin(text.substr(end));
     if (begin > done) sections.push_back({text.substr(done, begin - done)});
-    if (end > begin) sections.push_back({text.substr(begin, end - begin), token->id});  // else it lies in space that is taken
+    if (end > begin)
+      sections.push_back({text.substr(begin, end - begin), token->id});  // else another token has already taken its space
     done = end;
   }
   if (done < text.size()) sections.push_back({text.substr(done)});

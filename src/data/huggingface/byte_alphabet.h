@@ -1,6 +1,6 @@
-// GPT-2's alphabet of bytes: in a byte-level vocabulary each byte is written as a character that can be seen, so that the
-// vocabulary is text. Printable characters of Latin-1 stand for themselves, the other 68 bytes for U+0100 and what follows
-// (Radford et al. 2019, bytes_to_unicode).
+// GPT-2's alphabet of bytes: a byte-level vocabulary writes each byte as a visible character, so that the vocabulary is text.
+// Printable characters of Latin-1 stand for themselves, the other 68 bytes for U+0100 and the following code points (Radford et
+// al. 2019, bytes_to_unicode).
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace plait::data {
 
-// The bytes that a token of the vocabulary stands for; nothing where it has a character that is not of the alphabet.
+// The bytes that a token of the vocabulary stands for; nullopt if it has a character outside the alphabet.
 std::optional<std::string> bytes_of_token(std::string_view token);
 
 }  // namespace plait::data

@@ -10,7 +10,7 @@ namespace plait::data {
 namespace {
 
 constexpr std::uint64_t mixer = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio: Fibonacci hashing
-constexpr std::size_t short_piece = 24;               // up to here looking at all pairs is quicker than a heap
+constexpr std::size_t short_piece = 24;               // up to here, checking all pairs is quicker than a heap
 constexpr std::uint32_t no_symbol = UINT32_MAX, no_rank = UINT32_MAX;
 
 std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
@@ -97,7 +97,7 @@ void BytePairEncoder::start(std::string_view piece, std::vector<std::int32_t>& s
 }
 
 void BytePairEncoder::merge_short(BytePairScratch& scratch, std::vector<std::int32_t>& tokens, std::size_t first) const {
-  std::vector<std::uint32_t>& ranks = scratch.ranks_;  // [i]: of tokens[first + i] with the next
+  std::vector<std::uint32_t>& ranks = scratch.ranks_;  // [i]: rank of tokens[first + i] with the next
   std::size_t count = tokens.size() - first;
   std::int32_t* symbols = tokens.data() + first;
   const auto rank_of = [&](std::size_t i) {
@@ -145,7 +145,7 @@ void BytePairEncoder::merge_long(BytePairScratch& scratch, std::vector<std::int3
     const Candidate best = candidates.back();
     candidates.pop_back();
     BytePairScratch::Symbol& left = symbols[best.at];
-    // What was a candidate may have become part of something else.
+    // The candidate's parts may have been merged since.
     if (left.token == BytePairModel::no_token || left.after == no_symbol) continue;
     BytePairScratch::Symbol& right = symbols[left.after];
     const Merge* merge = find(left.token, right.token);
@@ -159,7 +159,7 @@ void BytePairEncoder::merge_long(BytePairScratch& scratch, std::vector<std::int3
   }
   tokens.resize(first);
   for (std::uint32_t i = 0; i != no_symbol; i = symbols[i].after) tokens.push_back(symbols[i].token);
-  // One very long piece does not keep its memory.
+  // A very long piece must not keep its memory.
   constexpr std::size_t kept = 1 << 16;
   if (symbols.capacity() > kept) std::vector<BytePairScratch::Symbol>().swap(symbols);
   if (candidates.capacity() > kept) std::vector<Candidate>().swap(candidates);

@@ -10,29 +10,29 @@
 
 namespace plait::data {
 
-// The rank of a merge is its place in the list: lower ones are made first.
+// The rank of a merge is its place in the list: lower ranks merge first.
 struct BytePairMerge {
   std::int32_t left = 0, right = 0, merged = 0;
 };
 
 struct BytePairModel {
   std::array<std::int32_t, 256> bytes{};                // the token of each byte; no_token: unknown
-  std::int32_t unknown = -1;                            // for bytes without a token; no_token: there are none in UTF-8
+  std::int32_t unknown = -1;                            // for bytes without a token; no_token: UTF-8 never needs it
   bool fuse_unknown = false;                            // one token for a run of unknown bytes
-  std::vector<BytePairMerge> merges;                    // of a pair that is there twice, the last counts
-  std::unordered_map<std::string, std::int32_t> whole;  // pieces that are tokens whatever the merges say (ignore_merges)
+  std::vector<BytePairMerge> merges;                    // if a pair occurs twice, the last counts
+  std::unordered_map<std::string, std::int32_t> whole;  // pieces that are tokens regardless of merges (ignore_merges)
 
   static constexpr std::int32_t no_token = -1;
 };
 
-// What an encoder works in; one for each thread. Remembers the tokens of pieces, in a table of constant size.
+// An encoder's working memory; one for each thread. Remembers the tokens of pieces, in a table of constant size.
 class BytePairScratch {
  public:
   BytePairScratch() : remembered_(remembered_pieces) {}
 
  private:
   friend class BytePairEncoder;
-  static constexpr std::size_t remembered_pieces = 1 << 16;  // 4 MiB: of the order of a processor's second cache
+  static constexpr std::size_t remembered_pieces = 1 << 16;  // 4 MiB, about the size of a second-level cache
   static constexpr std::size_t longest_remembered = 30, most_remembered_tokens = 8;
   struct Remembered {
     std::uint8_t length = 0;  // 0: nothing
@@ -42,7 +42,7 @@ class BytePairScratch {
   };
   static_assert(sizeof(Remembered) == 64);
   struct Symbol {
-    std::int32_t token = 0;  // no_token: it has become part of the one before
+    std::int32_t token = 0;  // no_token: merged into the one before
     std::uint32_t before = 0, after = 0;
   };
   struct Candidate {
@@ -60,8 +60,8 @@ class BytePairEncoder {
  public:
   explicit BytePairEncoder(const BytePairModel& model);
 
-  // Appends the tokens of a piece, which is not empty: of all merges that can be made, the one of lowest rank is made, the
-  // leftmost first, until none is left. O(n log n).
+  // Appends the tokens of a piece, which is not empty: the merge of lowest rank is made first, the leftmost among equals, until
+  // none is left. O(n log n).
   void encode(std::string_view piece, BytePairScratch& scratch, std::vector<std::int32_t>& tokens) const;
 
  private:

@@ -21,10 +21,10 @@ using Field = DefinitionField;
 
 constexpr int deepest_sequence = 8;
 constexpr std::size_t longest_added_token = 4096;
-// GPT-2's pattern, which pre-tokenizer ByteLevel has within it.
+// GPT-2's pattern, built into the pre-tokenizer ByteLevel.
 constexpr std::string_view byte_level_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The parts that a Sequence is made of, or the part itself; nothing where there is none.
+// The parts of a Sequence, or the part itself; empty if there is none.
 std::vector<Field> parts_of(const Field& field, const std::string& list, int depth = 0) {
   if (field.is_null()) return {};
   if (field["type"].text() != "Sequence") return {field};
@@ -140,7 +140,7 @@ void read_merges(const Field& merges, const Field& vocab, TokenizerDefinition& t
   }
 }
 
-// The bytes that occur in UTF-8.
+// True for bytes that occur in UTF-8.
 bool is_of_utf8(unsigned byte) { return byte < 0xc0 || (byte >= 0xc2 && byte <= 0xf4); }
 
 void read_model(const Field& model, TokenizerDefinition& to) {
@@ -172,7 +172,7 @@ void read_model(const Field& model, TokenizerDefinition& to) {
 
 void read_added_tokens(const Field& added, const Field& vocab, TokenizerDefinition& to) {
   if (added.is_null()) return;
-  // `tokenizers` takes the id of the vocabulary, else counts on from its size, whatever the file says.
+  // `tokenizers` takes the id of the vocabulary, else counts on from its size, and ignores the file's id.
   auto next = static_cast<std::int64_t>(vocab.json().size());
   std::set<std::string> contents;
   for (const Field& field : added.items()) {
@@ -199,7 +199,7 @@ void read_added_tokens(const Field& added, const Field& vocab, TokenizerDefiniti
     to.vocab = std::max<std::int64_t>(to.vocab, token.id + 1);
     to.added.push_back(std::move(token));
   }
-  // In that order `tokenizers` looks for them.
+  // `tokenizers` searches for them in this order.
   std::ranges::stable_partition(to.added, &AddedToken::special);
 }
 

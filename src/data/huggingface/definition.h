@@ -1,4 +1,4 @@
-// What a Hugging Face tokenizer.json says, as far as plait computes it.
+// The definition of a Hugging Face tokenizer.json, as far as plait implements it.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace plait::data {
 struct TokenizerDefinition {
   std::vector<AddedToken> added;
   bool nfc = false;                  // normalizer
-  std::vector<SplitPattern> splits;  // pre-tokenizer: each splits the pieces of the one before
+  std::vector<SplitPattern> splits;  // pre-tokenizer: each splits the pieces of the previous one
   bool prefix_space = false;         // a text that does not begin with a space gets one
   BytePairModel model;
-  std::unordered_map<std::int32_t, std::string> text;  // of every token, as bytes
+  std::unordered_map<std::int32_t, std::string> text;  // every token's bytes
   std::int64_t vocab = 0;                              // largest id + 1
-  std::vector<std::int32_t> prefix, suffix;  // what post-processing puts around a text where special tokens are asked for
+  std::vector<std::int32_t> prefix, suffix;            // added around a text by post-processing if special tokens are wanted
 };
 
 // Reads byte-level BPE:
@@ -30,11 +30,11 @@ struct TokenizerDefinition {
 //   post_processor   none, ByteLevel, TemplateProcessing, or a Sequence of them
 //   decoder          ByteLevel
 //   added_tokens     all their properties
-// Nothing in the file is trusted. What it must not say, or asks for beyond that, is a ConfigError that names `origin` (the
-// file), field, value and what would have been right.
+// The reader trusts nothing in the file. Invalid or unsupported content is a ConfigError that names `origin` (the file), field,
+// value and the expected form.
 TokenizerDefinition read_tokenizer_definition(const std::string& json, const std::string& origin);
 
-// Contents and ids of its added_tokens, whatever else it says.
+// Contents and ids of its added_tokens; the rest of the file is ignored.
 std::vector<AddedToken> read_added_tokens(const std::string& json, const std::string& origin);
 
 }  // namespace plait::data

@@ -18,8 +18,8 @@ using CodePoint = utf8proc_int32_t;
 bool may_change(char byte) { return static_cast<unsigned char>(byte) >= 0xcc; }
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
-// Characters with a combining class, or that compose or decompose, which Unicode has assigned since version 9 (up to 18). In
-// Unicode 9 they are unassigned: they stay as they are, and nothing is moved past them or combined with them.
+// Characters with a combining class, or with a composition or decomposition, that Unicode assigned after version 9 (up to 18).
+// In Unicode 9 they are unassigned: they stay as they are, and nothing is moved past them or combined with them.
 struct CodePoints {
   CodePoint first, last;
 };
@@ -50,9 +50,9 @@ void append_utf8(CodePoint character, std::string& to) {
   to.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(length));
 }
 
-// Appends the normal form of decomposed characters, and leaves none.
+// Appends the normal form of decomposed characters, and clears them.
 void append_composed(std::vector<CodePoint>& characters, std::string& to) {
-  // Not left to utf8proc_decompose(), which sorts a run of marks in quadratic time.
+  // utf8proc_decompose() would sort a run of marks in quadratic time.
   for (auto run = characters.begin(); run != characters.end();) {
     const auto is_starter = [](CodePoint c) { return combining_class(c) == 0; };
     run = std::find_if_not(run, characters.end(), is_starter);
@@ -67,7 +67,7 @@ void append_composed(std::vector<CodePoint>& characters, std::string& to) {
   characters.clear();
 }
 
-// Appends the normal form of `text`, before and behind which nothing combines with it.
+// Appends the normal form of `text`; nothing before or after it combines with it.
 void append_normal(std::string_view text, std::string& to) {
   std::vector<CodePoint> characters;
   std::array<CodePoint, 32> parts{};  // the longest canonical decomposition has 4
@@ -99,7 +99,7 @@ std::string_view nfc(std::string_view text, std::string& storage) {
     auto changing = static_cast<std::size_t>(
         std::find_if(text.begin() + static_cast<std::ptrdiff_t>(done), text.end(), may_change) - text.begin());
     if (changing == text.size()) break;
-    // From the character before, which a mark may join, to the next of ASCII, which joins nothing before it.
+    // From the character before, which a mark may join, to the next ASCII character, which joins nothing before it.
     if (changing > done) {
       --changing;
       while (changing > done && is_utf8_continuation(text[changing])) --changing;

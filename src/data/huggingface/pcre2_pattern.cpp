@@ -1,4 +1,4 @@
-// Patterns in Oniguruma's syntax, for PCRE2.
+// Translates patterns from Oniguruma's syntax to PCRE2's.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace plait::data {
 namespace {
 
-// White_Space, within a class. PCRE2's \s with UCP would be the same and U+180E, which was a space until Unicode 6.3.
+// White_Space, within a class. PCRE2's \s with UCP would add U+180E, which was a space until Unicode 6.3.
 constexpr std::string_view white_space = R"(\t-\r\x{85}\p{Z})";
 
 bool is_general_category(std::string_view name) {
@@ -32,7 +32,7 @@ bool is_letter_or_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') |
 
 using CodePoint = utf8proc_int32_t;
 
-// What it is compared as where case is ignored: one character or up to three, as "ss" of U+DF.
+// The case-folded form of a character: one to three characters, such as "ss" for U+DF.
 std::vector<CodePoint> folded(CodePoint character) {
   std::array<CodePoint, 4> to{};
   const utf8proc_ssize_t count = utf8proc_decompose_char(character, to.data(), std::ssize(to), UTF8PROC_CASEFOLD, nullptr);
@@ -40,8 +40,8 @@ std::vector<CodePoint> folded(CodePoint character) {
   return {to.begin(), to.begin() + count};
 }
 
-// Where case is ignored, Oniguruma takes some characters for several: U+DF for "ss", the ligatures for "ff", "fi", "st". PCRE2
-// takes a character for one other.
+// Ignoring case, Oniguruma matches some characters with longer strings: U+DF with "ss", the ligatures with "ff", "fi", "st".
+// PCRE2 matches a character with one character only.
 struct LongFolding {
   CodePoint character;
   std::vector<CodePoint> as;
@@ -49,7 +49,7 @@ struct LongFolding {
 
 const std::vector<LongFolding>& long_foldings() {
   static const std::vector<LongFolding> all = [] {
-    constexpr CodePoint end = 0x10000;  // none is beyond
+    constexpr CodePoint end = 0x10000;  // no entry is beyond
     std::vector<LongFolding> found;
     for (CodePoint character = 0x80; character < end; ++character) {
       if (std::vector<CodePoint> as = folded(character); as.size() > 1) found.push_back({character, std::move(as)});
@@ -89,7 +89,7 @@ class Translation {
     if (c == ')' && groups_.size() > 0) groups_.pop_back();
     if (c == ')') return copy(1);
     if (c == '{') return interval();
-    if (c == '^' || c == '$') refuse(rest().substr(0, 1));  // Ruby's are of lines
+    if (c == '^' || c == '$') refuse(rest().substr(0, 1));  // in Ruby they match at lines
     if (std::string_view(".|*+?").find(c) == std::string_view::npos) return character(0);
     end_literals();
     copy(1);
@@ -112,7 +112,7 @@ class Translation {
     copy(1);
   }
 
-  // One that stands for itself, behind `before` bytes that are left out.
+  // Reads a literal character, after `before` bytes that are dropped.
   void character(std::size_t before) {
     at_ += before;
     CodePoint value = 0;
@@ -123,7 +123,7 @@ class Translation {
     copy(static_cast<std::size_t>(bytes));
   }
 
-  // Before it is copied: refuses what Oniguruma would take for another number of characters.
+  // Called before a literal is copied: refuses one that Oniguruma would match with another number of characters.
   void literal(CodePoint value) {
     if (in_class_) {
       const CodePoint from = std::exchange(in_range_, false) ? *range_from_ : value;
@@ -148,7 +148,7 @@ class Translation {
   [[noreturn]] void refuse_folding(const std::string& what) const {
     throw std::invalid_argument(fmt::format("'(?i:' around {} (at byte {})", what, at_));
   }
-  // Something else than a character that stands for itself.
+  // Ends a run of literal characters.
   void end_literals() {
     literals_.clear();
     range_from_.reset();
@@ -170,7 +170,7 @@ class Translation {
     copy(length);
   }
 
-  // {n}, {n,} or {n,m}. What follows one means something else in Ruby.
+  // {n}, {n,} or {n,m}. A quantifier after one means something else in Ruby.
   void interval() {
     std::size_t length = 1;
     while (is_digit(next(length))) ++length;
@@ -195,11 +195,11 @@ class Translation {
     if (c == 'x') return next(2) == '{' ? refuse("\\x{") : code_point(2, 2);
     if (std::string_view("dDrntfae").find(c) != std::string_view::npos) {
       end_literals();
-      if (c != 'd' && c != 'D') range_from_ = 0;  // a control character, from which a range may go
+      if (c != 'd' && c != 'D') range_from_ = 0;  // a control character, which may begin a range
       return copy(2);
     }
     if (is_letter_or_digit(c)) refuse(two);
-    if (static_cast<unsigned char>(c) >= 0x80) return character(1);  // a character of several bytes needs no escape
+    if (static_cast<unsigned char>(c) >= 0x80) return character(1);  // a multi-byte character needs no escape
     literal(c);
     copy(2);
   }
@@ -221,7 +221,7 @@ class Translation {
     copy(end + 1);
   }
 
-  // Of hexadecimal digits; \xHH of 80 and above is a byte in Ruby.
+  // A code point in hexadecimal digits; \xHH of 80 and above is a byte in Ruby.
   void code_point(std::size_t from, std::size_t digits) {
     const std::string_view number = rest().substr(std::min(from, rest().size()), digits);
     if (number.size() < digits || number.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos ||
@@ -235,9 +235,9 @@ class Translation {
   std::string_view pattern_;
   std::size_t at_ = 0;
   bool in_class_ = false;
-  std::vector<bool> groups_;             // whether case is ignored in it
-  std::vector<CodePoint> literals_;      // folded: the characters up to here that stand for themselves where case is ignored
-  std::optional<CodePoint> range_from_;  // of a class: the character before
+  std::vector<bool> groups_;             // true if the group ignores case
+  std::vector<CodePoint> literals_;      // the preceding literal characters, folded, where case is ignored
+  std::optional<CodePoint> range_from_;  // in a class: the previous character
   bool in_range_ = false;                // behind its '-'
   std::string result_;
 };

@@ -13,7 +13,7 @@
 namespace plait::data {
 namespace {
 
-// Of work for one match, and of memory. A pattern of a real tokenizer needs little of either, whatever the text.
+// Limits on work for one match, and on memory. A pattern of a real tokenizer needs little of either for any text.
 constexpr std::uint32_t match_limit = 100'000'000, depth_limit = 100'000, heap_kibibytes = 64 * 1024;
 constexpr std::size_t first_stack = 32 * 1024, largest_stack = 8 * 1024 * 1024;
 
@@ -46,7 +46,7 @@ SplitScratch::SplitScratch() : parts_(std::make_unique<Parts>()) {
   pcre2_set_match_limit(parts_->context.get(), match_limit);
   pcre2_set_depth_limit(parts_->context.get(), depth_limit);
   pcre2_set_heap_limit(parts_->context.get(), heap_kibibytes);
-  // Null where PCRE2 was built without its compiler.
+  // Null if PCRE2 was built without its compiler.
   if (parts_->stack != nullptr) pcre2_jit_stack_assign(parts_->context.get(), nullptr, parts_->stack.get());
 }
 
@@ -105,7 +105,7 @@ void SplitPattern::split(std::string_view text, SplitScratch& scratch,
   }
 }
 
-// The behaviours in which a piece can be several matches, or one with what is beside it.
+// The behaviours in which a piece can be more than one match, or a match and its neighbour.
 void SplitPattern::split_merging(std::string_view text, SplitScratch& scratch,
                                  const std::function<void(std::string_view)>& piece) const {
   struct Part {

@@ -1,4 +1,4 @@
-// Splitting text by a regular expression, as the pre-tokenizers of a tokenizer.json do.
+// Splits text by a regular expression, like the pre-tokenizers of a tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace plait::data {
 
-// What becomes of a match: names as in tokenizer.json.
+// The treatment of a match: names as in tokenizer.json.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-// The same pattern for PCRE2. The `tokenizers` library reads patterns with Oniguruma (Ruby's syntax), PCRE2 is nearly the same:
-// what both read alike is left as it is, `\s` and `\S` are made to mean Unicode's White_Space (PCRE2 has U+180E too), and what
-// they read differently or one does not know throws std::invalid_argument with the construct.
+// Translates the pattern for PCRE2. The `tokenizers` library reads patterns with Oniguruma (Ruby's syntax), and PCRE2's are
+// nearly the same. Parts that both read in the same way are kept, `\s` and `\S` are made to mean Unicode's White_Space (PCRE2
+// adds U+180E), and a construct that the two read differently, or that one lacks, throws std::invalid_argument naming it.
 std::string pcre2_pattern(std::string_view oniguruma);
 std::string pcre2_literal(std::string_view text);
 
-// What a match works in; one for each thread.
+// Working memory of a match; one for each thread.
 class SplitScratch {
  public:
   SplitScratch();
@@ -37,21 +37,21 @@ class SplitScratch {
 // Immutable and thread-safe.
 class SplitPattern {
  public:
-  // `pattern`: of pcre2_pattern(). `invert`: what lies between matches counts as a match and the other way round.
-  // std::invalid_argument where PCRE2 refuses it, or where it could match nothing at all.
+  // `pattern`: of pcre2_pattern(). `invert`: the text between matches counts as a match, and vice versa. std::invalid_argument
+  // if PCRE2 refuses it, or if it can match the empty string.
   SplitPattern(const std::string& pattern, SplitBehavior behavior, bool invert);
   ~SplitPattern();
   SplitPattern(SplitPattern&&) noexcept;
   SplitPattern& operator=(SplitPattern&&) noexcept;
 
-  // Hands over the pieces of well-formed UTF-8 from left to right; none is empty. ConfigError where a match takes more work
-  // than any text should (PCRE2's limits).
+  // Passes the pieces of well-formed UTF-8 from left to right; none is empty. ConfigError if a match takes more work than any
+  // text should (PCRE2's limits).
   void split(std::string_view text, SplitScratch& scratch, const std::function<void(std::string_view)>& piece) const;
 
  private:
   struct Code;
   using Match = std::pair<std::size_t, std::size_t>;  // begin, end
-  // The next match from `from` on; begin == text.size() where there is none.
+  // The next match from `from` on; begin == text.size() if there is none.
   Match next(std::string_view text, std::size_t from, SplitScratch& scratch) const;
   void split_merging(std::string_view text, SplitScratch& scratch, const std::function<void(std::string_view)>& piece) const;
 
