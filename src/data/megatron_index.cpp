@@ -134,7 +134,7 @@ MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64
   index.tokens = static_cast<std::int64_t>(at);
   IndexArray<std::int64_t> starts(file, index_header_bytes + 12 * sequences, documents);
   IndexArray<std::int64_t> again(file, index_header_bytes + 4 * sequences, sequences);  // the pointers
-  std::int64_t before = 0, passed = 0, first = 0;  // of the sequences passed so far the last begins at token `first`
+  std::int64_t before = 0, passed = 0, first = 0;  // the last of the passed sequences begins at token `first`
   for (std::uint64_t n = 0; n < documents; ++n) {
     const std::int64_t start = starts.next();
     if (start < before || start > index.sequences || (n == 0 && start != 0)) {

@@ -15,10 +15,10 @@ namespace plait::topology {
 namespace {
 
 constexpr int gpus_of_host = 8;
-constexpr double memory_gb_per_s = 5;  // what one CPU rank copies to another through memory
+constexpr double memory_gb_per_s = 5;  // a copy from one CPU rank to another through memory
 
-// Each GPU at a PCIe switch of its own, where its NIC comes too if it has one: so that what it sends to other hosts goes by
-// that one.
+// Each GPU has its own PCIe switch, which also holds its NIC if it has one, so that its traffic to other hosts goes through
+// that NIC.
 Graph host_of(const GpuModel& gpu_model, int gpus) {
   const double pcie = nominal_pcie_gb_per_s(gpu_model.pcie_gt_per_s, 16).value_or(pcie_gb_per_s);
   Graph graph;
@@ -54,7 +54,7 @@ Graph host_of(const GpuModel& gpu_model, int gpus) {
   return graph;
 }
 
-// NICs that several GPUs share are at the sockets, by turns. (Where each GPU has its own, replicate() puts them beside it.)
+// Places NICs that GPUs share at the sockets, in turn. (Where each GPU has its own, replicate() puts them next to it.)
 void add_shared_nics(Graph& host, const GpuModel& gpu_model) {
   for (int n = 0; n < gpu_model.nics_of_host; ++n) {
     const int numa = n % 2, nic = static_cast<int>(host.nodes.size());

@@ -26,7 +26,7 @@ std::map<int, Graph> split(const Graph& graph) {
   const auto inside = [&](int a, int b) {
     return local[at(a)] >= 0 && local[at(b)] >= 0 && graph.nodes[at(a)].host == graph.nodes[at(b)].host;
   };
-  // An NVSwitch that joins hosts is part of each.
+  // An NVSwitch that joins hosts belongs to each of them.
   std::map<std::pair<int, int>, int> shared;
   const auto shared_switch = [&](int number, int node) {
     const auto found = shared.find({number, node});
@@ -62,7 +62,7 @@ std::map<int, Graph> split(const Graph& graph) {
   return hosts;
 }
 
-// Hosts with the same text are drawn alike. Addresses and names of switches are not drawn.
+// A text that is equal for hosts that are drawn once. It leaves out addresses and names of switches, which are not drawn.
 std::string likeness(const Graph& host) {
   std::string text;
   for (const Node& node : host.nodes)
@@ -89,7 +89,7 @@ std::string ranges(const std::vector<int>& numbers) {
   return text;
 }
 
-// The network's switches, and the way to the first GPUs of another host.
+// Describes the network's switches, and the way to the first GPUs of another host.
 std::string describe_network(const Graph& graph) {
   std::map<std::string, std::pair<int, double>> switches;  // NIC ports and their sum
   for (const Edge& edge : graph.edges) {

@@ -1,4 +1,4 @@
-// A whole topology for people: what `plait topo` prints.
+// Describes a whole topology for people: the output of `plait topo`.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace plait::topology {
 
-// Everything that topology/draw.h draws of each host, hosts that are alike once; then how hosts are joined, the findings, and
-// the importer's warnings. Latencies only where one is not nominal. `origin` is the first line. `width`: of the lines of
-// matrices (topology/draw.h).
+// Each host as drawn by topology/draw.h, equal hosts once; then the connections between hosts, the findings, and the importer's
+// warnings. Latencies are drawn only if one is not nominal. `origin` is the first line. `width`: of the lines of matrices
+// (topology/draw.h).
 std::string describe(const std::string& origin, const Graph& graph, const Machine& machine,
                      const std::vector<ImportWarning>& warnings, int width = 0);
 

@@ -13,15 +13,15 @@
 namespace plait::topology {
 namespace {
 
-// What a step sustains of the data sheet's rate in fp32, in which none was measured.
+// The share of the data sheet's fp32 rate that a step sustains; an estimate, never measured.
 constexpr double sustained_single = 0.79;
 
-// Of twice what 16-bit products sustain. By themselves, for a third of a second on H200, products of a block run at 1.63
-// to 1.75 times those in bf16, as the same power limit decides. In a step the passes around them draw less and leave them more:
-// those of GPT-2 1558M take 1.9 times less time.
+// The share of twice the sustained 16-bit rate. By themselves, for a third of a second on H200, products of a block run at 1.63
+// to 1.75 times the bf16 rate, because the same power limit decides. In a step the other passes draw less power and leave the
+// products more: those of GPT-2 1558M take 1.9 times less time.
 constexpr double sustained_fp8 = 0.95;
 
-// What predictions are off by where steps were measured.
+// The error of predictions where steps were measured.
 constexpr double a_tenth = 0.1;
 
 StepInterval interval_by(const SustainedShare& share) {
@@ -29,11 +29,11 @@ StepInterval interval_by(const SustainedShare& share) {
           fmt::format("data sheet: products sustain {} to {} of it, and a tenth", share.slowest, share.fastest)};
 }
 
-// `device`: a name that may tell more than the model.
+// `device`: a name that may say more than the model.
 DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
   const double half = peak_flops(device, DType::bf16).value_or(model.standard().half_tflops * tera),
                single = peak_flops(device, DType::f32).value_or(model.standard().single_tflops * tera);
-  // Other variants have other limits.
+  // Other variants have other power limits.
   const bool is_measured = model.is_measured && half == model.standard().half_tflops * tera;
   return {.name = std::string(model.name),
           .has_bf16 = model.has_bf16,
@@ -57,7 +57,7 @@ DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
           .collective_seconds = 12 * micro,
           .round_seconds = 1 * micro,
           .collective_slowdown = 0.06,
-          .context_bytes = 0.54 * gib,  // these three as measured on H200 with 2 ranks, docs/performance.md
+          .context_bytes = 0.54 * gib,  // these three were measured on H200 with 2 ranks, docs/performance.md
           .collectives_bytes = 0.37 * gib,
           .communicator_bytes = 0.6 * gib};
 }
@@ -69,7 +69,7 @@ DeviceProfile core_profile() {
           .unit = "CPU rank",
           .half_flops = 0.5 * 70 * giga,
           .single_flops = 70 * giga,
-          .fp8_flops = 0.5 * 70 * giga,  // operands are widened, and then as in fp32
+          .fp8_flops = 0.5 * 70 * giga,  // operands are widened, then multiplied in fp32
           .memory_bytes_per_s = 10 * giga,
           .memory_bytes = 16 * gib,
           .half_interval = guess,
@@ -81,12 +81,12 @@ DeviceProfile core_profile() {
           .collective_seconds = 30 * micro,
           .round_seconds = 20 * micro,
           .collective_slowdown = 0.3,
-          .context_bytes = 0,  // counted by what plait itself allocates
+          .context_bytes = 0,  // plait's own allocations are counted elsewhere
           .collectives_bytes = 0,
           .communicator_bytes = 0};
 }
 
-// What stands behind `word` in a text that begins with it, whatever separates letters and digits, in whatever case.
+// The rest of `text` after `word`, if it begins with it, ignoring case and separators between letters and digits.
 std::optional<std::string_view> behind(std::string_view text, std::string_view word) {
   const auto is_separator = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
   const auto upper = [](char c) { return std::toupper(static_cast<unsigned char>(c)); };
@@ -111,7 +111,7 @@ std::vector<std::string> nominal_profile_names() {
 DeviceProfile nominal_profile(std::string_view device, const std::string& key) {
   std::string_view name = device;
   for (const std::string_view before : {"NVIDIA", "TESLA", "GEFORCE"}) name = behind(name, before).value_or(name);
-  // GH200 and H20 are no H200; so the name has to stand alone, or behind NVIDIA's own words.
+  // GH200 and H20 are not H200, so the name has to stand alone, or after NVIDIA's own words.
   for (const GpuModel& model : gpu_models()) {
     const auto rest = behind(name, model.name);
     const bool goes_on = rest && !rest->empty() && std::isdigit(static_cast<unsigned char>(rest->front())) != 0;

@@ -68,7 +68,7 @@ class Discovery {
       if (status != std::errc() || rest != name.data() + name.size() || numa < 0 || numa >= 1 << 16) continue;
       const auto folder = sysfs_.path("sys/devices/system/node/" + name);
       NumaCpus cpus{numa, cpu_list(folder / "cpulist"), memory_of(folder)};
-      if (cpus.cpus.empty()) continue;  // memory alone: of a GPU (Grace Hopper), CXL
+      if (cpus.cpus.empty()) continue;  // memory without CPUs: of a GPU (Grace Hopper), or CXL
       machine_.cpus.push_back(std::move(cpus));
     }
     if (machine_.cpus.empty()) machine_.cpus.push_back({0, cpu_list(sysfs_.path("sys/devices/system/cpu/online")), 0});
@@ -76,7 +76,7 @@ class Discovery {
     for (const NumaCpus& cpus : machine_.cpus) numa_node(cpus.numa);
   }
 
-  // "" for what is no list.
+  // Returns "" if the text is not a list.
   static std::string cpu_list(const std::filesystem::path& file) {
     std::string list = read_line(file).value_or("");
     return count_cpus(list) > 0 ? list : "";
@@ -92,7 +92,7 @@ class Discovery {
     return kilobytes > 0 && kilobytes < std::int64_t{1} << 50 ? kilobytes * 1024 : 0;
   }
 
-  // If the kernel does not give a device's NUMA node, it is known all the same on a machine with only one.
+  // On a machine with only one NUMA node that node is assumed where the kernel does not give a device's.
   int numa_or_only(int numa) const { return numa < 0 && machine_.cpus.size() == 1 ? machine_.cpus.front().numa : numa; }
 
   int numa_node(int numa) {
@@ -102,14 +102,14 @@ class Discovery {
     return numa_nodes_[numa] = index;
   }
 
-  // `label`: "" where the link has been seen before.
+  // `label`: "" if the link has been seen before.
   double pcie_rate(const std::string& device, const std::string& bridge_above, const std::string& label) {
     const Sysfs::PciLink link = sysfs_.link_of(device, bridge_above);
     if (!label.empty()) links_.push_back({label, gpus_.contains(device) ? device : "", link});
     return nominal_pcie_gb_per_s(link.gt_per_s, link.width).value_or(pcie_gb_per_s);
   }
 
-  // Puts a device below its bridges, which are made where they are not there yet.
+  // Puts a device below its bridges, which are made if they do not exist yet.
   void hang(int device, const std::string& label) {
     const std::string bus_id = node(device).bus_id;
     const std::optional<PciPath> path = sysfs_.pci_path(bus_id);
@@ -125,7 +125,8 @@ class Discovery {
     double root_port = 0;
     for (std::size_t i = 0; i < path->bridges.size(); ++i) {
       const std::string& bridge = path->bridges[i];
-      // The root port first; then a switch's upstream port, which stands for the switch, and the downstream port that leads on.
+      // First the root port; then each switch's upstream port, which stands for the switch, and the downstream port that leads
+      // on.
       const bool is_switch = i % 2 == 1;
       if (is_switch) {
         const auto found = switches_.find(bridge);
@@ -142,7 +143,7 @@ class Discovery {
     }
     const double rate = pcie_rate(bus_id, above, label);
     if (root_port == 0) root_port = rate;
-    // Devices on the root bus itself are ports of their own.
+    // Devices on the root bus itself count as their own root ports.
     root_ports_[path->root][path->bridges.empty() ? bus_id : path->bridges.front()] = root_port;
     connect(device, parent, LinkKind::pcie, rate);
   }
@@ -201,7 +202,7 @@ class Discovery {
   void add_nic(const std::string& bus_id, const std::string& name, double port_gb_per_s) {
     const auto found = nics_.find(bus_id);
     if (found != nics_.end()) {
-      // Several interfaces of one function are ways to the same ports.
+      // Interfaces of one PCI function lead to the same ports.
       double& rate = node(found->second).port_gb_per_s;
       rate = std::max(rate, port_gb_per_s);
       return;
@@ -228,7 +229,7 @@ class Discovery {
     for (const std::string& name : names_in(sysfs_.path("sys/class/net"))) {
       const auto folder = sysfs_.path("sys/class/net/" + name);
       const std::optional<std::string> device = sysfs_.pci_device_of(folder);
-      // Interfaces of an InfiniBand device are among its ports already.
+      // Interfaces of an InfiniBand device are already counted among its ports.
       if (!device || is_virtual_function(*device) || (nics_.contains(*device) && has_infiniband(*device))) continue;
       const std::int64_t megabits = read_integer(folder / "speed").value_or(0);  // -1: down, or nobody knows
       add_nic(*device, name, megabits > 0 ? static_cast<double>(megabits) / 8000 : 0);
@@ -269,7 +270,7 @@ class Discovery {
   }
 
   void connect_nvlinks() {
-    std::map<std::pair<int, int>, int> lanes;  // of two GPUs, as the end that lists more has it
+    std::map<std::pair<int, int>, int> lanes;  // between two GPUs, from the end that lists more
     std::map<int, int> at_switch;
     for (const auto& [bus_id, gpu] : gpus_) {
       std::map<int, int> listed;
@@ -301,7 +302,7 @@ class Discovery {
       connect(gpu, nvswitch, LinkKind::nvlink, lane_rate(gpu) * std::min(count, max_lanes), std::min(count, max_lanes));
   }
 
-  // To the memory of the NUMA node that the GPU is at.
+  // Connects each GPU to the memory of its NUMA node.
   void connect_c2c() {
     for (const auto& [bus_id, gpu] : gpus_) {
       const C2cLinks c2c = nvml_.c2c_links(bus_id);
@@ -336,12 +337,12 @@ class Discovery {
   Nvml nvml_;
   Graph graph_;
   Machine machine_;
-  std::map<std::string, int> names_;  // how often each is taken
+  std::map<std::string, int> names_;  // how often each is used
   std::map<int, int> numa_nodes_;     // by the node's number
   std::map<std::string, int> host_bridges_, switches_, gpus_, nics_;
   std::vector<LinkState> links_;
   std::set<int> in_mig_mode_;
-  std::map<std::string, std::map<std::string, double>> root_ports_;  // GB/s of each, by host bridge
+  std::map<std::string, std::map<std::string, double>> root_ports_;  // GB/s of each port, by host bridge
   std::set<std::string> warned_models_;
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 using Table = std::vector<std::vector<std::string>>;
 
-// Columns two spaces apart: the first to the left, the others to the right where `right`. Where that is wider than `width` (0:
-// no limit), as several tables with the first column each.
+// Draws columns two spaces apart: the first aligned left, the others right if `right`. A table wider than `width` (0: no limit)
+// is cut into tables that each repeat the first column.
 std::string aligned(const Table& table, bool right, int width) {
   std::vector<std::size_t> widths;
   for (const auto& row : table) {
@@ -53,8 +53,8 @@ std::vector<int> nics_of(const Graph& host) {
   return nics;
 }
 
-// Ways over PCIe and between sockets from one device to all others, whatever links they have beside it; routes.h only knows
-// ways between GPUs. Fewest edges first.
+// The ways over PCIe and between sockets from one device to all others, ignoring any other links; routes.h only knows ways
+// between GPUs. Fewest edges first.
 class PcieWays {
  public:
   explicit PcieWays(const Graph& graph) : graph_(graph), edges_(graph.nodes.size()) {
@@ -103,7 +103,7 @@ class PcieWays {
  private:
   const Graph& graph_;
   std::vector<std::vector<int>> edges_;  // by node
-  std::vector<int> arrived_by_;          // for each node the edge that leads to it
+  std::vector<int> arrived_by_;          // the edge that leads to each node
   int from_ = 0;
 };
 
@@ -138,7 +138,7 @@ std::string legend(const std::set<std::string>& used) {
 
 char mark(Origin origin) { return origin == Origin::nominal ? '\0' : origin == Origin::imported ? 'i' : 'm'; }
 
-// One figure of each pair, and what its marks mean.
+// Draws one figure for each pair, and explains its marks.
 template <typename Figure>
 std::string draw_figures(const Graph& host, const std::string& title, int width, Figure figure) {
   const std::vector<int> gpus = gpus_of(host);
@@ -177,7 +177,7 @@ std::string list_of(const Graph& host, const std::vector<int>& group) {
   return text;
 }
 
-// For each node the NUMA node above it in the PCIe tree, or -1. By the tree, for numbers are not always known.
+// For each node the NUMA node above it in the PCIe tree, or -1. It uses the tree, because numbers are not always known.
 std::vector<int> numa_homes(const Graph& host) {
   std::vector<std::vector<int>> below(host.nodes.size());
   for (const Edge& edge : host.edges) {
@@ -201,7 +201,7 @@ std::vector<int> numa_homes(const Graph& host) {
   return homes;
 }
 
-// What messages between GPUs without access go by (comm.p2p).
+// Describes how messages travel between GPUs without peer access (comm.p2p).
 std::string describe_relays(const Graph& graph) {
   const Routes routes(graph);
   std::map<std::string, std::string> pairs;  // by the way
@@ -341,7 +341,7 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine) {
 }
 
 std::string describe_gpus(const Graph& host, const Machine& machine) {
-  std::vector<std::pair<std::string, std::vector<const Node*>>> alike;  // one after the other
+  std::vector<std::pair<std::string, std::vector<const Node*>>> alike;  // equal ones, one after the other
   for (const GpuFacts& gpu : machine.gpus) {
     std::vector<std::string> facts;
     if (!gpu.name.empty()) facts.push_back(gpu.name);

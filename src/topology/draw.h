@@ -1,4 +1,4 @@
-// The parts of what `plait topo` prints (topology/describe.h puts them together).
+// The parts of the output of `plait topo` (topology/describe.h puts them together).
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace plait::topology {
 
-// `width`: of a line, in characters; matrices that are wider are drawn in several parts, one below the other. 0: no limit.
+// `width`: of a line, in characters; wider matrices are drawn in parts, one below the other. 0: no limit.
 
-// The matrix as `nvidia-smi topo -m` draws it, with the links' names of routes.h ("NVS18": lanes to NVSwitches), NICs and the
-// affinity of processors and NUMA nodes; a legend of the names that occur. Of one host.
+// The matrix as `nvidia-smi topo -m` draws it, with the link names of routes.h ("NVS18": lanes to NVSwitches), NICs and the
+// affinity of processors and NUMA nodes; a legend of the names that occur. For one host.
 std::string draw_matrix(const Graph& host, const Machine& machine, int width = 0);
 
 // GB/s, or microseconds, from each GPU (row) to each other (column). Figures are nominal unless marked: "i" imported, "m"
@@ -20,16 +20,14 @@ std::string draw_matrix(const Graph& host, const Machine& machine, int width = 0
 std::string draw_bandwidths(const Graph& host, int width = 0);
 std::string draw_latencies(const Graph& host, int width = 0);
 
-// NVLink pairs with their lanes, largest groups in which every GPU has a link to each other, and NUMA nodes with what is at
-// them.
+// NVLink pairs with their lanes, largest groups in which every GPU has a link to each other, and NUMA nodes with their devices.
 std::string describe_nvlinks(const Graph& host);
 std::string describe_numa_nodes(const Graph& host, const Machine& machine);
 
-// What GPUs are called and have, those alike in one line: "  GPU0 to GPU7  NVIDIA H200, 140.4 GiB, 132 SMs". "" where nothing
-// is known.
+// Names and sizes of GPUs, equal ones in one line: "  GPU0 to GPU7  NVIDIA H200, 140.4 GiB, 132 SMs". "" if nothing is known.
 std::string describe_gpus(const Graph& host, const Machine& machine);
 
-// Which pairs reach each other's memory, and why others do not; the findings.
+// The pairs that reach each other's memory, and the reasons of those that do not; the findings.
 std::string describe_peers(const Graph& host, const Machine& machine);
 std::string describe_findings(const Machine& machine);
 

@@ -17,7 +17,7 @@ Fabric::Fabric(Graph graph) : routes_(std::move(graph)) {
 
 void Fabric::sort_into_hosts() {
   const Graph& graph = routes_.graph();
-  std::unordered_map<int, int> number;  // of hosts that have GPUs
+  std::unordered_map<int, int> number;  // for hosts that have GPUs
   for (std::size_t gpu = 0; gpu < routes_.gpus().size(); ++gpu) {
     const int host = graph.nodes[at(routes_.gpus()[gpu])].host;
     const auto [found, added] = number.insert({host, static_cast<int>(number.size())});
@@ -26,7 +26,7 @@ void Fabric::sort_into_hosts() {
   }
   first_gpu_.push_back(gpus());
 
-  // What a host is made of, written down so that hosts can be compared.
+  // The nodes and edges of each host, serialised for comparison.
   std::vector<std::string> shape(number.size());
   const auto write = [](std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
   std::vector<int>& host = host_of_node_;
@@ -48,7 +48,8 @@ void Fabric::sort_into_hosts() {
     const int owner = between ? -1 : std::max(a, b);
     place_of_edge_.push_back({owner, owner < 0 ? static_cast<int>(i) : static_cast<int>(edges_of_host_[at(owner)].size())});
     if (owner >= 0) edges_of_host_[at(owner)].push_back(static_cast<int>(i));
-    // Nodes elsewhere are called by their index; so an edge that joins two hosts makes them unlike any other, and each other.
+    // Nodes elsewhere are written by their index, so an edge that joins two hosts makes them differ from any other, and from
+    // each other.
     const auto describe = [&](int one) {
       std::string& text = shape[at(one)];
       write(text, a == one ? place[at(edge.a)] : -1 - edge.a);
@@ -64,7 +65,7 @@ void Fabric::sort_into_hosts() {
   }
   for (const auto& [from, to] : graph.no_access) {
     if (const int one = host[at(from)]; one >= 0) {
-      write(shape[at(one)], std::int8_t{-1});  // apart from edges, whose text is longer
+      write(shape[at(one)], std::int8_t{-1});  // distinct from edges, whose text is longer
       write(shape[at(one)], place[at(from)]);
       write(shape[at(one)], place[at(to)]);
     }
@@ -149,7 +150,7 @@ const Way& Fabric::way(int from, int to, bool of_message) {
       way.entry_channel = way.channels[at(pattern->second.entry)];
     }
     const PairSummary& summary = pattern->second.summary;
-    // What was measured between them was not through host memory.
+    // A measurement of the pair did not go through host memory.
     const PairMeasurement* pair = by_host ? nullptr : routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);
     way.gb_per_s = pair ? pair->gb_per_s : summary.gb_per_s;
     way.latency_us = pair ? pair->latency_us : summary.latency_us;

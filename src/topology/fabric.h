@@ -1,5 +1,5 @@
-// The machine as transfers see it: for any two GPUs what a transfer between them crosses, and what of that it shares with
-// others.
+// A fabric is the machine as transfers see it: for any two GPUs the channels that a transfer between them crosses, which it
+// shares with others.
 //
 // GPUs have one number each, their place in topology::gpus_of(). A channel is one direction of an edge of the graph: all
 // transfers that cross it at one time share its bandwidth. Bandwidth in GB/s = 1e9 bytes per second, latency in microseconds.
@@ -21,11 +21,11 @@ struct Channel {
 
 struct Way {
   std::vector<int> channels;  // indices into Fabric::channels(), in the order of the path; none for a GPU to itself
-  double gb_per_s = 0;        // of one transfer alone: the narrowest channel, or what was measured; 0: there is no way
+  double gb_per_s = 0;        // for one transfer alone: the narrowest channel, or the measured figure; 0: there is no way
   double latency_us = 0;
   std::string link;  // "NV18", "PIX", "SYS", "NET": topology/routes.h
   Origin bandwidth_from = Origin::nominal;
-  // The channels by which it leaves the one GPU's host and enters the other's: their NICs. -1: both are on one host.
+  // The channels, belonging to NICs, by which it leaves the one GPU's host and enters the other's. -1: both are on one host.
   int exit_channel = -1, entry_channel = -1;
 };
 
@@ -40,10 +40,10 @@ class Fabric {
   // "NUMA node 0 to NUMA node 1 of host 0, smp": for explanations.
   std::string channel_name(int channel) const;
 
-  // Computed when first asked for and kept, so not for several threads at once. The reference stays valid. Hosts that are alike
-  // share their paths: the first query for such a pair costs a search of two hosts, all later ones a copy.
+  // Computed when first asked for and kept, so not for concurrent threads. The reference stays valid. Equal hosts share their
+  // paths: the first query for such a pair costs a search of two hosts, all later ones a copy.
   const Way& way(int from, int to) { return way(from, to, /*of_message=*/false); }
-  // Of a message from rank to rank: through host memory where the job's messages go by it (Graph::host_pairs).
+  // The way of a message from rank to rank: through host memory where the job's messages go through it (Graph::host_pairs).
   const Way& message_way(int from, int to) { return way(from, to, !graph().host_pairs.empty()); }
 
   // Hosts that have GPUs, in the order of their GPUs, which are consecutive numbers.
@@ -51,28 +51,29 @@ class Fabric {
   int host_of(int gpu) const { return hosts_[static_cast<std::size_t>(gpu)]; }
   int host_of_node(int node) const {
     return host_of_node_[static_cast<std::size_t>(node)];
-  }  // of the graph; -1: on none of them
-  int first_gpu(int host) const { return first_gpu_[static_cast<std::size_t>(host)]; }  // of the next one, this host's end
+  }  // in the graph's numbering; -1: on none of them
+  int first_gpu(int host) const {
+    return first_gpu_[static_cast<std::size_t>(host)];
+  }  // first_gpu(host + 1) is this host's end
   // Equal for two hosts that have the same nodes and edges inside and are attached to the same nodes outside (switches of a
-  // network) by the same edges, each in the order of the graph. Counted from 0; what was measured between pairs is not looked
-  // at.
+  // network) by the same edges, each in the order of the graph. Counted from 0; measurements between pairs are ignored.
   int shape_of(int host) const { return shapes_[static_cast<std::size_t>(host)]; }
   int shapes() const { return shape_count_; }
 
  private:
-  // An edge as the k-th of its host, so that it can be found in a host that is alike; or, of no host, by its index.
+  // An edge as the k-th of its host, so that it can be found in an equal host; or, if it belongs to no host, by its index.
   struct GraphEdge {
-    int of = 0;  // the way's first host 0, its last one 1, neither 2
+    int of = 0;  // 0: the way's first host; 1: its last one; 2: neither
     int edge = 0;
     bool reversed = false;
   };
   struct Pattern {
     std::vector<GraphEdge> edges;
-    int exit = -1, entry = -1;  // which of them leaves the first host, and enters the last; -1: it stays in one
+    int exit = -1, entry = -1;  // indices of the edges that leave the first host and enter the last; -1: the way stays in one
     PairSummary summary;
   };
-  // Shapes of the two hosts, 1 if they are one host, which of its host's nodes each GPU is, and 1 if it goes through host
-  // memory.
+  // Shapes of the two hosts, 1 if they are one host, the index of each GPU among its host's nodes, and 1 if the way goes
+  // through host memory.
   using PatternKey = std::array<int, 6>;
   struct PatternHash {
     std::size_t operator()(const PatternKey& key) const;
@@ -91,7 +92,7 @@ class Fabric {
   int shape_count_ = 0;
   std::vector<int> place_in_host_;                  // by GPU, among the nodes of its host
   std::vector<std::vector<int>> edges_of_host_;     // indices of edges, ascending
-  std::vector<std::pair<int, int>> place_of_edge_;  // by edge: host (-1: none that has GPUs) and which of its edges
+  std::vector<std::pair<int, int>> place_of_edge_;  // by edge: host (-1: none that has GPUs) and index among its edges
   std::unordered_map<PatternKey, Pattern, PatternHash> patterns_;
   std::unordered_map<std::uint64_t, Way> ways_, message_ways_;
 };

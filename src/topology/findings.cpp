@@ -86,7 +86,7 @@ void add_hypervisor(const Sysfs& sysfs, Machine& machine) {
        "IOMMU and ACS are the host's; PCIe switches and NUMA nodes may be hidden, so compare `--measure`"});
 }
 
-// Instances of a GPU are devices of their own, which neither peer access nor NVLink joins.
+// GPU instances are separate devices that neither peer access nor NVLink joins.
 void add_mig(const Nvml& nvml, const std::vector<const Node*>& gpus, Machine& machine) {
   std::vector<std::string> cut;
   for (const Node* gpu : gpus) {
@@ -99,7 +99,7 @@ void add_mig(const Nvml& nvml, const std::vector<const Node*>& gpus, Machine& ma
        "instances, switch it off with `nvidia-smi -i NUMBER -mig 0` as root"});
 }
 
-// "6.8.0-45-generic" is at least {5, 12}.
+// True if a release such as "6.8.0-45-generic" is at least {5, 12}.
 bool kernel_is_at_least(const Sysfs& sysfs, int major, int minor) {
   const std::string text = read_line(sysfs.path("proc/sys/kernel/osrelease")).value_or("");
   std::pair<int, int> version{0, 0};
@@ -109,8 +109,8 @@ bool kernel_is_at_least(const Sysfs& sysfs, int major, int minor) {
   return version >= std::pair(major, minor);
 }
 
-// NICs reach GPU memory by the module nvidia_peermem, or by DMA-BUF, which only the open modules of the driver export, to
-// kernels from 5.12 on.
+// NICs reach GPU memory through the module nvidia_peermem, or through DMA-BUF, which only the driver's open modules export, and
+// only on kernels from 5.12 on.
 void add_gpudirect_rdma(const Sysfs& sysfs, Machine& machine) {
   std::error_code error;
   const bool peermem = std::filesystem::exists(sysfs.path("sys/module/nvidia_peermem"), error) ||

@@ -6,7 +6,7 @@
 namespace plait::topology {
 namespace {
 
-// NVIDIA's data sheets; where those give a rate with sparsity, half of it.
+// From NVIDIA's data sheets; a rate given with sparsity is halved.
 constexpr GpuModel models[] = {
     // Tesla V100 and V100S data sheets: SXM2 32 GB. DGX-1: four NICs of 100 Gbit/s.
     {.name = "V100",

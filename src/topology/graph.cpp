@@ -15,7 +15,7 @@ bool in_range(double value, double low, double high) { return std::isfinite(valu
 
 bool joins_gpus(LinkKind kind) { return kind == LinkKind::nvlink || kind == LinkKind::xgmi; }
 
-// GPUs, counted as in gpus_of, that have a link or a switch in common with each.
+// For each GPU the GPUs, counted as in gpus_of, with which it shares a link or a switch.
 std::vector<std::set<int>> fast_neighbours(const Graph& graph, const std::vector<int>& gpus) {
   std::vector<int> number(graph.nodes.size(), -1);
   for (std::size_t i = 0; i < gpus.size(); ++i) number[static_cast<std::size_t>(gpus[i])] = static_cast<int>(i);

@@ -1,9 +1,9 @@
-// What is connected to what, and how fast: the machine or cluster that ranks are placed on, as plain data.
+// The machine or cluster that ranks are placed on, as plain data: what is connected to what, and how fast.
 //
 // Nodes are GPUs and everything between them; edges are links between two nodes that carry the same bandwidth in both
 // directions at once (full duplex). Flows that cross the same edge in the same direction share its bandwidth, so a PCIe uplink
-// or a NIC that several GPUs use is one edge. Nothing here asks a live machine; see import.h for where graphs come from and
-// routes.h for the way from one GPU to another.
+// or a NIC that GPUs share is one edge. Nothing here asks a live machine; see import.h for where graphs come from and routes.h
+// for the way from one GPU to another.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace plait::topology {
 
 enum class NodeKind {
   gpu,
-  nvswitch,     // all NVSwitches that the same GPUs are at: one node, as every GPU has lanes to each of them
+  nvswitch,     // all NVSwitches of the same GPUs: one node, as every GPU has lanes to each of them
   pcie_switch,  // or bridge
-  host_bridge,  // a PCIe root complex of a NUMA node that has several; left out where the source does not tell them apart
+  host_bridge,  // a PCIe root complex of a NUMA node that has more than one; left out where the source does not tell them apart
   numa,         // a NUMA node: its CPU cores and memory
   nic,
   network  // a switch of the network, or all of it
@@ -34,25 +34,25 @@ enum class LinkKind {
   network     // NIC to network, or between parts of the network
 };
 
-// Where a figure came from, least to be trusted first.
+// The source of a figure, least trusted first.
 enum class Origin { nominal, imported, measured };
 
 struct Node {
   NodeKind kind = NodeKind::gpu;
   std::string name;          // unique in the graph
   int host = 0;              // -1: of no host (network; an NVSwitch that joins hosts)
-  int index = -1;            // GPUs: their number within the host; elsewhere -1
-  int numa = -1;             // GPUs, NICs, host bridges, NUMA nodes: the number of the NUMA node; -1 where it is not known
+  int index = -1;            // GPUs: their number within the host; otherwise -1
+  int numa = -1;             // GPUs, NICs, host bridges, NUMA nodes: the number of the NUMA node; -1 if unknown
   std::string bus_id = {};   // "0000:1b:00.0", or ""
   std::string model = {};    // GPUs: "sm90", "gfx906", or ""
-  double port_gb_per_s = 0;  // NICs: all their ports together, one direction; 0 where it is not known
+  double port_gb_per_s = 0;  // NICs: all their ports together, one direction; 0 if unknown
   friend bool operator==(const Node&, const Node&) = default;
 };
 
 struct Edge {
   int a = 0, b = 0;  // indices of nodes
   LinkKind kind = LinkKind::pcie;
-  int lanes = 0;          // of nvlink, xgmi and c2c; elsewhere 0
+  int lanes = 0;          // of nvlink, xgmi and c2c; otherwise 0
   double gb_per_s = 0;    // 1e9 bytes per second, in each direction
   double latency_us = 0;  // one way
   Origin bandwidth_from = Origin::nominal;
@@ -60,7 +60,7 @@ struct Edge {
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
-// What was measured between two GPUs, in one direction; it goes before what the edges of their path say.
+// A measurement between two GPUs, in one direction; it overrides the figures of their path's edges.
 struct PairMeasurement {
   int from = 0, to = 0;  // indices of nodes
   double gb_per_s = 0;
@@ -68,10 +68,11 @@ struct PairMeasurement {
   friend bool operator==(const PairMeasurement&, const PairMeasurement&) = default;
 };
 
-// Two GPUs of one host that use its memory between them whatever joins them (comm.p2p, comm.peer_access): the lower node first.
+// Two GPUs of one host that communicate through its memory regardless of their links (comm.p2p, comm.peer_access): the lower
+// node first.
 struct HostPair {
   int a = 0, b = 0;
-  bool collectives = false;  // too; else messages only
+  bool collectives = false;  // for collectives too; else for messages only
   friend bool operator==(const HostPair&, const HostPair&) = default;
 };
 
@@ -79,14 +80,14 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Edge> edges;
   std::vector<PairMeasurement> pairs;
-  // Nodes of two GPUs of one host, of which the first has no peer access to the second: what passes between them needs a third
-  // GPU or the host's memory (routes.h). Sorted. Others have access, or nobody knows.
+  // Pairs of GPU nodes of one host, of which the first has no peer access to the second: traffic between them needs a third GPU
+  // or the host's memory (routes.h). Sorted. For other pairs access exists or is unknown.
   std::vector<std::pair<int, int>> no_access;
-  std::vector<HostPair> host_pairs;  // sorted by their nodes; a job's, of no file
+  std::vector<HostPair> host_pairs;  // sorted by their nodes; set for a job, never stored in a file
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
-// The most that a graph may hold: 1,024 hosts with 16 GPUs and their surroundings. Importers refuse more.
+// The limits of a graph: 1,024 hosts with 16 GPUs and their surroundings. Importers refuse more.
 inline constexpr int max_nodes = 1 << 18;
 inline constexpr int max_edges = 1 << 20;
 inline constexpr int max_lanes = 64;        // between two nodes
@@ -95,21 +96,21 @@ inline constexpr std::size_t max_name_bytes = 256;
 inline constexpr double max_gb_per_s = 1e6;
 inline constexpr double max_latency_us = 1e6;
 
-// What is wrong with a graph, one sentence each: no GPU, names or GPU numbers used twice, edges to themselves or to nowhere,
-// figures that are not positive (bandwidth), negative (latency) or not finite, names that are no UTF-8. Empty when it can be
-// used.
+// The problems of a graph, one sentence each: no GPU, names or GPU numbers used twice, edges to themselves or to nowhere,
+// figures that are not positive (bandwidth), negative (latency) or not finite, names that are not UTF-8. Empty for a usable
+// graph.
 std::vector<std::string> problems_of(const Graph& graph);
 
-// Indices of the GPUs' nodes by host and number: the order in which GPUs are counted wherever they have one number.
+// Indices of the GPUs' nodes by host and number: this order defines a GPU's number everywhere.
 std::vector<int> gpus_of(const Graph& graph);
 
 // Groups of GPUs (as indices of nodes, each group and the groups in the order of gpus_of) that nvlink or xgmi edges join
 // directly or by a common NVSwitch: `components` any number of links apart, so each GPU is in exactly one, maybe alone;
-// `cliques` every largest group of two or more in which each GPU has a link or switch in common with each other.
+// `cliques` every largest group of two or more in which any two GPUs share a link or switch.
 std::vector<std::vector<int>> nvlink_components(const Graph& graph);
 std::vector<std::vector<int>> nvlink_cliques(const Graph& graph);
 
-// As in our JSON: "pcie_switch", "smp", "nominal".
+// The name in our JSON: "pcie_switch", "smp", "nominal".
 std::string_view name_of(NodeKind kind);
 std::string_view name_of(LinkKind kind);
 std::string_view name_of(Origin origin);

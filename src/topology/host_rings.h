@@ -1,15 +1,15 @@
-// How many rings carry a collective over several hosts, and by which NICs each of them goes from host to host.
+// The rings that carry a collective over hosts: how many there are, and by which NICs each of them goes from host to host.
 //
-// NCCL runs several rings, its channels, and looks for ones that leave and enter every host by another NIC
-// (src/graph/search.cc, rings.cc). So does this, from the routes alone: between two hosts that follow each other it pairs
-// members whose ways leave by different NICs and enter by different ones, those with the shortest way (on one rail) first;
-// where several are as short, or leave by one NIC, the lowest. There are as many rings as the two hosts with the fewest such
-// pairs have. Bandwidth has no say in it, so that more of it never makes a collective slower.
+// NCCL runs one ring per channel, and looks for rings that leave and enter every host by different NICs (src/graph/search.cc,
+// rings.cc). So does this, from the routes alone: between two consecutive hosts it pairs members whose ways leave by different
+// NICs and enter by different ones, the shortest way (on one rail) first; among equally short ways, or ways that leave by one
+// NIC, the lowest member. There are as many rings as the two hosts with the fewest such pairs have. Bandwidth plays no part in
+// it, so that more of it never makes a collective slower.
 //
-// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order and
-// leave it open after the member by which they leave: from that one to the next go all but that ring. So where all members have
-// NICs of their own, each sends and receives what it does in one ring. (Which ring enters by which member makes no difference
-// to that, and is not followed from host to host.)
+// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order,
+// which each ring leaves open after the member by which it leaves: from that member to the next go all rings but that one. So
+// where all members have NICs of their own, each sends and receives as much as in one ring. (The member by which a ring enters
+// makes no difference to that, and is not followed from host to host.)
 #pragma once
 
 #include <vector>
@@ -24,12 +24,12 @@ struct HostHop {
 
 struct HostRings {
   int rings = 1;
-  // Of several rings only (one ring may go in any order):
+  // Only for more than one ring (a single ring may go in any order):
   std::vector<std::vector<int>> hosts;     // members of each host, as given
   std::vector<std::vector<HostHop>> hops;  // by host, of each ring to the next host, and from the last to the first
 };
 
-// `gpus`: distinct, those of one host beside each other.
+// `gpus`: distinct, with those of one host next to each other.
 HostRings host_rings(const Network& network, const std::vector<int>& gpus);
 
 }  // namespace plait::topology

@@ -8,12 +8,12 @@ namespace plait::topology {
 namespace {
 
 struct KnownGuest {
-  std::string_view vendor, product;  // how these start
+  std::string_view vendor, product;  // prefixes
   std::string_view name;
   bool qemu = false;
 };
 
-// The first that fits counts.
+// The first match counts.
 constexpr KnownGuest known_guests[] = {{"QEMU", "", "KVM/QEMU", true},
                                        {"Red Hat", "", "KVM/QEMU", true},
                                        {"oVirt", "", "KVM/QEMU", true},
@@ -40,7 +40,7 @@ std::string dmi(const Sysfs& sysfs, const char* what) {
   return printable(read_line(sysfs.path("sys/class/dmi/id") / what).value_or(""), 80);
 }
 
-// What the processors' flags say; nothing where there are no flags of that kind.
+// The answer in the processors' flags; nullopt if there are no flags of that kind.
 std::optional<bool> flag_of_processors(const Sysfs& sysfs) {
   const std::string text = read_bytes(sysfs.path("proc/cpuinfo"), std::size_t{1} << 14).value_or("");
   const std::size_t flags = text.find("\nflags");

@@ -1,4 +1,4 @@
-// Which hypervisor this machine is a guest of.
+// Finds out which hypervisor this machine is a guest of.
 #pragma once
 
 #include <optional>
@@ -9,13 +9,13 @@
 namespace plait::topology {
 
 struct Hypervisor {
-  std::string name;     // "KVM/QEMU", "Amazon EC2 (Nitro)"; "" where the machine does not tell
-  std::string product;  // as its firmware (DMI) calls the machine: "QEMU Standard PC (Q35 + ICH9, 2009)"
-  bool qemu = false;    // whoever runs it starts it with QEMU's options, and is no cloud
+  std::string name;     // "KVM/QEMU", "Amazon EC2 (Nitro)"; "" if the machine does not tell
+  std::string product;  // name of the machine in its firmware (DMI): "QEMU Standard PC (Q35 + ICH9, 2009)"
+  bool qemu = false;    // started with QEMU's options by its owner, not by a cloud
 };
 
-// By the processor's flag that says that there is one and, where processors have no such flag (Arm), by the name that the
-// firmware gives the machine. Nothing on bare metal, that of clouds too.
+// Uses the processor's hypervisor flag and, where processors have no such flag (Arm), the machine's name in the firmware.
+// nullopt on bare metal, including that of clouds.
 std::optional<Hypervisor> hypervisor_of(const Sysfs& sysfs);
 
 }  // namespace plait::topology

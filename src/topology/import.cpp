@@ -15,7 +15,7 @@
 namespace plait::topology {
 namespace {
 
-// A file may leave out numbers of GPUs (NCCL writes those of the driver, of which a process may see a few only). Everywhere
+// A file may leave out numbers of GPUs (NCCL writes the driver's numbers, and a process may see only a few GPUs). Everywhere
 // else GPUs of a host count from 0, as CUDA counts those that a process sees; so they do here.
 void close_gaps_in_numbers(Imported& imported) {
   std::map<int, int> next;  // by host

@@ -1,4 +1,4 @@
-// Topologies from files: the format of a file, and what was odd about it.
+// Reads topologies from files: detects the format, and warns of oddities.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace plait::topology {
 
-// Something in a file that cannot be true or that its usual reader ignores, and how it was interpreted.
+// Something in a file that cannot be true or that its usual reader ignores, with its interpretation.
 struct ImportWarning {
   int line = 0;  // from 1
   std::string message;
@@ -19,20 +19,20 @@ struct ImportWarning {
 
 struct Imported {
   std::string format;  // "nccl-xml", "topo-m", "plait-json"
-  Graph graph;         // without problems
-  Machine machine;     // of files that `plait topo --json` wrote
+  Graph graph;         // valid
+  Machine machine;     // from files that `plait topo --json` wrote
   std::vector<ImportWarning> warnings;
 };
 
 inline constexpr std::size_t max_topology_bytes = std::size_t{256} << 20;
 
-// Whether a topology may have no GPU, as that of a machine whose ranks run on CPUs.
+// `no` if a topology may have no GPU, such as that of a machine whose ranks run on CPUs.
 enum class GpusNeeded { yes, no };
 
-// By their content, not the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), JSON of our own, or the text of
-// `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages
-// call the source. GPUs of a host count from 0 without gaps, in the order of their numbers in the file; a warning says so where
-// that changes them. Without GPUs only our JSON can be, where `gpus` allows it.
+// Detects the format by content, not by the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), our own JSON, or the text
+// of `nvidia-smi topo -m`. Throws ConfigError, with the line, for an unknown format or a broken topology; `name` is what
+// messages call the source. GPUs of a host count from 0 without gaps, in the order of their numbers in the file; a warning says
+// so if that changes them. Only our JSON may be without GPUs, if `gpus` allows it.
 Imported import_topology(const std::string& file, GpusNeeded gpus = GpusNeeded::yes);
 Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus = GpusNeeded::yes);
 

@@ -1,4 +1,4 @@
-// The machine as this process may use it: discovery, with what CUDA adds to it.
+// The machine as this process may use it: discovery, completed by CUDA.
 #pragma once
 
 #include "topology/discover.h"

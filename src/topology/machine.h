@@ -1,6 +1,6 @@
-// What is known about one machine besides its graph: its processors, which GPUs reach each other's memory, and what prevents
+// Facts about one machine that are not in its graph: its processors, which GPUs reach each other's memory, and what prevents
 // it. For a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it. Planning reads none of
-// it; what peer access means for ways is in the graph.
+// it; the effects of peer access on ways are in the graph.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct NumaCpus {
   friend bool operator==(const NumaCpus&, const NumaCpus&) = default;
 };
 
-// What a GPU is called and has, as far as the driver tells.
+// A GPU's name and size, as far as the driver tells.
 struct GpuFacts {
   int node = 0;                   // of the graph
   std::string name;               // "NVIDIA H200"
@@ -30,12 +30,12 @@ struct GpuFacts {
 
 enum class PeerAccess { yes, no, unknown };
 
-// Whether `from` reads and writes the memory of `to`, as the driver says; asking allocates nothing.
+// The driver's answer on whether `from` reads and writes the memory of `to`; asking allocates nothing.
 struct PeerStatus {
   int from = 0, to = 0;  // nodes of the graph
   PeerAccess access = PeerAccess::unknown;
-  std::string why;  // where there is none
-  // CUDA's attributes, of pairs that this process sees: -1 where not.
+  std::string why;  // reason for no access
+  // CUDA's attributes for pairs that this process sees: -1 otherwise.
   int native_atomics = -1;    // 0 or 1
   int performance_rank = -1;  // 0 the best
   friend bool operator==(const PeerStatus&, const PeerStatus&) = default;
@@ -45,7 +45,7 @@ struct PeerStatus {
 struct Finding {
   std::string about;   // "IOMMU"
   std::string value;   // "on (dmar0), GPUs translated"
-  std::string effect;  // what it costs and what to do; "" where it does no harm
+  std::string effect;  // its cost and the remedy; "" if harmless
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
@@ -54,16 +54,16 @@ struct Machine {
   std::vector<NumaCpus> cpus;
   std::vector<PeerStatus> peers;
   std::vector<Finding> findings;
-  std::vector<GpuFacts> gpus;  // those of which anything is known, in the graph's order
+  std::vector<GpuFacts> gpus;  // only known ones, in the graph's order
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-// Tells the graph which pairs of GPUs of one host have no peer access, and forgets what it knew of that.
+// Replaces the graph's pairs of GPUs of one host without peer access.
 void set_access(Graph& graph, const std::vector<PeerStatus>& peers);
 
 std::string_view name_of(PeerAccess access);  // "yes", "no", "unknown"
 
-// How many processors a list like "0-31,64" has; 0 if the text is not such a list.
+// The number of processors in a list like "0-31,64"; 0 if the text is not such a list.
 int count_cpus(std::string_view cpus);
 
 }  // namespace plait::topology

@@ -21,10 +21,10 @@ using Xml = pugi::xml_node;
 constexpr int deepest_element = 64;  // elements inside each other; real trees have less than ten
 constexpr int most_elements = 1 << 18;
 
-// A device that NVLinks or PCIe links are addressed to: those of one host have different addresses.
+// The address of a device in NVLink or PCIe link entries: unique within a host.
 using Address = std::pair<int, std::string>;
 
-// Display controllers and, as RCCL knows them, processing accelerators (MI300).
+// Display controllers and, for RCCL, processing accelerators (MI300).
 bool is_gpu_class(std::string_view kind) { return kind.starts_with("0x03") || kind.starts_with("0x12"); }
 
 struct Listed {  // by one end
@@ -92,7 +92,7 @@ class XmlReader {
     warn(child, "<" + std::string(child.name()) + "> inside <" + parent.name() + "> is not known: ignored");
   }
 
-  // The child elements, of an element that is `depth` deep.
+  // The child elements of an element at depth `depth`.
   std::vector<Xml> elements(Xml parent, int depth) {
     if (depth > deepest_element)
       fail(line(parent), parent.name(), "more than " + std::to_string(deepest_element) + " elements inside each other");
@@ -139,7 +139,7 @@ class XmlReader {
     return static_cast<int>(imported_.graph.nodes.size()) - 1;
   }
 
-  // Names are those of one host; of further hosts they say which.
+  // Names of host 0 are kept; names of further hosts include the host.
   std::string named(const std::string& name, int host) const {
     return host == 0 ? name : "host" + std::to_string(host) + "/" + name;
   }
@@ -389,7 +389,7 @@ class XmlReader {
     }
   }
 
-  // Once for each end that lists the link; the lower one makes the edge.
+  // Called once for each end that lists the link; the lower end makes the edge.
   void connect_pair(std::pair<int, int> ends, const Listed& entry, const std::map<std::pair<int, int>, Listed>& listed,
                     LinkKind kind, Xml element) {
     const auto& nodes = imported_.graph.nodes;
@@ -464,7 +464,7 @@ class XmlReader {
   int elements_ = 0;
   int without_gpu_element_ = 0;
   std::map<std::string, int> hosts_;  // by host_hash
-  std::map<std::string, int> names_;  // how often each is taken
+  std::map<std::string, int> names_;  // how often each is used
   std::set<std::pair<int, int>> numa_ids_, gpu_numbers_;
   std::set<Address> addresses_;
   std::set<std::string> warned_models_;

@@ -1,4 +1,5 @@
-// What the simulator has to know of a machine: where transfers cross the same channel. A Fabric, or whatever else can say so.
+// The simulator's view of a machine: where transfers cross the same channel. It comes from a Fabric, or from anything else that
+// knows.
 #pragma once
 
 #include <functional>
@@ -9,11 +10,11 @@
 namespace plait::topology {
 
 struct Network {
-  // A channel is at least as wide as the ways across it: what was measured goes before what is nominal.
+  // A channel is at least as wide as the ways across it: measurements override nominal figures.
   std::vector<Channel> channels;
   std::vector<int> host_of;                                 // by GPU
-  std::function<const Way&(int from, int to)> way;          // by GPUs; good until it is asked again
-  std::function<const Way&(int from, int to)> message_way;  // of messages, where theirs is another one; else as `way`
+  std::function<const Way&(int from, int to)> way;          // by GPUs; the reference is valid until the next call
+  std::function<const Way&(int from, int to)> message_way;  // for messages, if their way differs; else like `way`
 
   int gpus() const { return static_cast<int>(host_of.size()); }
 };

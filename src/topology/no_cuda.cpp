@@ -1,4 +1,4 @@
-// GPUs in a build without CUDA: there are none.
+// GPU functions for a build without CUDA: there are no GPUs.
 #include "core/error.h"
 #include "topology/gpu_path.h"
 

@@ -15,9 +15,9 @@ namespace {
 
 constexpr unsigned c2c_links_at_most = 32;
 constexpr unsigned gpus_at_most = 1024;
-constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
+constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that does not exist is an error
 
-// By bit. That a GPU has nothing to do, and that its clocks were set so, are no throttling.
+// By bit. An idle GPU, and clocks set by the user, are not throttling.
 struct ThrottleReason {
   unsigned long long bit;
   const char* name;
@@ -43,7 +43,7 @@ std::optional<std::string> words_of_peer_status(nvmlGpuP2PStatus_t status) {
 
 }  // namespace
 
-// The functions as nvml.h declares them; null where this driver has none of that name.
+// The functions as nvml.h declares them; null if this driver lacks one.
 struct Nvml::Library {
   explicit Library(void* opened) : library(opened) {
     find(init, "nvmlInit_v2");
@@ -157,7 +157,7 @@ std::vector<std::string> Nvml::gpus() const {
   for (unsigned i = 0; i < std::min(count, gpus_at_most); ++i) {
     nvmlDevice_t device = nullptr;
     nvmlPciInfo_t info{};
-    // One without permission, or fallen off the bus, is passed over.
+    // A GPU without permission, or fallen off the bus, is skipped.
     if (library_->handle_by_index(i, &device) != NVML_SUCCESS || library_->pci_info(device, &info) != NVML_SUCCESS) continue;
     info.busId[sizeof info.busId - 1] = '\0';
     if (const auto bus_id = bus_id_from(info.busId)) found.push_back(*bus_id);
@@ -252,7 +252,7 @@ C2cLinks Nvml::c2c_links(const std::string& bus_id) const {
 
 std::string Nvml::fabric_clique(const std::string& bus_id) const {
   const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
-  // Of the second form, which more drivers know; the third only adds to its end.
+  // Uses the second version of the struct, which more drivers know; the third only appends to it.
   nvmlGpuFabricInfoV_t info{};
   info.version = nvmlGpuFabricInfo_v2;
   if (!device || !library_->fabric_info || library_->fabric_info(device, &info) != NVML_SUCCESS) return "";

@@ -22,7 +22,7 @@ Graph part_of(const Graph& graph, const std::function<bool(const Node&)>& keep) 
     if (pair.from >= 0 && pair.to >= 0) part.pairs.push_back(pair);
   }
   for (const auto& [from, to] : graph.no_access) {
-    if (moved(from) >= 0 && moved(to) >= 0) part.no_access.push_back({moved(from), moved(to)});  // their order stays
+    if (moved(from) >= 0 && moved(to) >= 0) part.no_access.push_back({moved(from), moved(to)});  // their order is kept
   }
   for (HostPair pair : graph.host_pairs) {
     pair.a = moved(pair.a), pair.b = moved(pair.b);

@@ -20,10 +20,10 @@ std::vector<const Node*> gpus_in(const Graph& graph) {
   return gpus;
 }
 
-constexpr int busy_state = 2;  // up to this performance state a GPU's clocks, and its link, are up
+constexpr int busy_state = 2;  // up to this performance state a GPU's clocks, and its link, are at full speed
 
-// Lanes that do not run, and links of a lower generation than both ends can do. An idle GPU lowers its generation by itself, so
-// that is a fault only where its clocks are up; of those idle there is one line.
+// Reports missing lanes, and links of a lower generation than both ends support. An idle GPU lowers its generation by itself,
+// so that is a fault only while its clocks are up; idle ones share one line.
 void add_links(const Nvml& nvml, const std::vector<LinkState>& links, Machine& machine) {
   std::map<std::string, std::vector<std::string>> idle;  // by speed
   for (const LinkState& state : links) {
@@ -93,8 +93,8 @@ void add_acs_of(const Sysfs& sysfs, const PortKind& kind, const std::set<std::st
 }
 
 void add_acs(const Sysfs& sysfs, const std::vector<const Node*>& gpus, bool others, Machine& machine) {
-  // Redirection matters where a port could pass a message on: at the downstream ports of a switch, and at root ports where
-  // there is something at another one.
+  // Redirection matters where a port could pass a message on: at the downstream ports of a switch, and at root ports if another
+  // root port has a device.
   std::set<std::string> switch_ports, root_ports;
   for (const Node* gpu : gpus) {
     const std::optional<PciPath> path = sysfs.pci_path(gpu->bus_id);

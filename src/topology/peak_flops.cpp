@@ -12,10 +12,10 @@
 namespace plait::topology {
 namespace {
 
-// Words that make a name stand for something slower than the GPU it would fit.
+// Words in a name that mean a slower device than the GPU it would match.
 constexpr std::array<std::string_view, 4> lesser{"MIG", "LAPTOP", "MOBILE", "D"};
 
-// "NVIDIA A100-SXM4-80GB" -> NVIDIA, A100, SXM4, 80GB. Whole words, so that GH200 is not an H200.
+// "NVIDIA A100-SXM4-80GB" -> NVIDIA, A100, SXM4, 80GB. Whole words, so that GH200 does not match H200.
 std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words(1);
   for (const char c : name) {

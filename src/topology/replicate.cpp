@@ -17,7 +17,7 @@ constexpr const char* hosts_key = "--replicate";
   throw ConfigError(std::vector<ConfigProblem>{{place, value, rule, "", 0}});
 }
 
-// The PCIe switch or host bridge above a device, or the NUMA node where there is neither; -1 without any.
+// The PCIe switch or host bridge above a device, or the NUMA node if there is neither; -1 without any.
 int above(const Graph& graph, int device) {
   for (const Edge& edge : graph.edges) {
     if (edge.kind == LinkKind::pcie && (edge.a == device || edge.b == device)) return edge.a == device ? edge.b : edge.a;
@@ -43,7 +43,7 @@ void check_host(const Graph& host, const std::string& times) {
              (hosts.size() == 1 ? " host and its network" : " hosts") + "; name a file of one of them (--from)");
 }
 
-// A NIC beside every GPU.
+// Adds a NIC next to every GPU.
 void add_nics(Graph& host) {
   const std::vector<int> gpus = gpus_of(host);
   for (std::size_t i = 0; i < gpus.size(); ++i) {
@@ -77,7 +77,7 @@ std::vector<int> network_nics(const Graph& host) {
   return near.empty() ? all : near;
 }
 
-// A NIC has the PCIe that its ports need, and so have the GPUs that are put beside it to send through it.
+// Gives a NIC the PCIe bandwidth that its ports need, and likewise the GPUs that are placed next to it to send through it.
 void widen_pcie(Graph& host, int nic, double gb_per_s) {
   const int parent = above(host, nic);
   for (Edge& edge : host.edges) {
@@ -182,7 +182,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
   }
 
   const Graph graph = build(host, nics, rates, request);
-  // Names of a host may be those of the network.
+  // The host's names may collide with those of the network.
   const std::vector<std::string> problems = problems_of(graph);
   if (!problems.empty()) reject("topology", "", problems.front());
   return graph;

@@ -103,7 +103,7 @@ bool Routes::may_cross(const Neighbour& step, int from, int source, Reach reach)
     return kind != LinkKind::network && !(is_between_gpus(from) && is_between_gpus(step.to));
   }
   if (kind != LinkKind::network) return true;
-  // Out of a host only where the data started; so no third host is on the way.
+  // A path leaves only the host where the data started, so no third host is on the way.
   return reach == Reach::network && (here.host < 0 || here.host == graph_.nodes[at(source)].host);
 }
 
@@ -301,7 +301,7 @@ Routes::Relays Routes::find_relays(int host) const {
   return relays;
 }
 
-// Both halves run at once. In a tree, as PCIe is, they share no edge in one direction: the one goes to the bridge, the other
+// Both halves run at once. In a tree such as PCIe they share no edge in one direction: one half goes to the bridge, the other
 // away from it.
 Path Routes::relayed(int from, int by, int to) const {
   Path path = direct_path(from, by);

@@ -1,5 +1,5 @@
-// The way from one GPU to another through the graph: which edges a transfer crosses, how wide they are, and what they are
-// called.
+// Routes: the way from one GPU to another through the graph, with the edges that a transfer crosses, their width and their
+// names.
 #pragma once
 
 #include <map>
@@ -19,36 +19,36 @@ struct Hop {
   friend bool operator==(const Hop&, const Hop&) = default;
 };
 
-// Of what goes through pinned host memory: measured between H200s (docs/p2p.md), whose PCIe is wider.
+// The figures of transfers through pinned host memory: measured between H200s (docs/p2p.md), whose PCIe is wider.
 inline constexpr double host_memory_gb_per_s = 36, host_memory_latency_us = 15;
 
 struct Path {
-  std::vector<Hop> hops;  // empty: there is no way (or the two GPUs are one)
-  double gb_per_s = 0;    // of the narrowest edge, for one flow alone; through host memory at most host_memory_gb_per_s
-  double latency_us = 0;  // of all edges; through host memory at least host_memory_latency_us
+  std::vector<Hop> hops;  // empty: no way exists (or the two GPUs are one)
+  double gb_per_s = 0;    // of the narrowest edge, for a single flow; through host memory at most host_memory_gb_per_s
+  double latency_us = 0;  // sum over edges; through host memory at least host_memory_latency_us
   bool by_host_memory = false;
 };
 
 struct PairSummary {
-  double gb_per_s = 0;  // 0: there is no way
+  double gb_per_s = 0;  // 0: no way exists
   double latency_us = 0;
   Origin bandwidth_from = Origin::nominal;
   Origin latency_from = Origin::nominal;
-  // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths
-  // as nvidia-smi calls them; "relay": by the memory of a third GPU; "host": by that of the host; "PIX" one switch, "PXB"
-  // several, "PHB" a host bridge (or a NUMA node whose bridges are not told apart), "NODE" several bridges of a NUMA node,
-  // "SYS" between NUMA nodes; "none".
+  // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; "relay":
+  // through the memory of a third GPU; "host": through that of the host. The PCIe paths have nvidia-smi's names: "PIX" one
+  // switch, "PXB" more than one, "PHB" a host bridge (or a NUMA node whose bridges are not told apart), "NODE" bridges of one
+  // NUMA node, "SYS" between NUMA nodes; "none".
   std::string link = "none";
 };
 
-// Which links a transfer takes is first a matter of their kind: NVLink or xGMI, directly or by an NVSwitch, wherever it joins
-// the two GPUs (as CUDA's peer access does, even where PCIe were wider), else the links of the host, else the network. Of the
-// paths of that kind the widest, of these the one of least latency, then of fewest edges, then the one whose nodes come first:
-// so the answer does not depend on the order of edges. Data does not pass through a third host, and through a third GPU only
-// by a relay: two GPUs of one host without peer access, in either direction, use the memory of one that both have access to in
-// both directions (comm.p2p: relay). It is the one with the widest way to both; of these the one that relays for the fewest
-// other pairs of the host, counted in the order of gpus(); then the one of least latency, then the first. Where none relays,
-// they use the memory of the host.
+// Finds the way of a transfer. The kind of link decides first: NVLink or xGMI, directly or by an NVSwitch, wherever it joins
+// the two GPUs (as CUDA's peer access does, even if PCIe were wider), else the links of the host, else the network. Among paths
+// of one kind the widest wins, then the one of least latency, then of fewest edges, then the one whose nodes come first; so the
+// answer does not depend on the order of edges. Data does not pass through a third host, and through a third GPU only by a
+// relay: two GPUs of one host without peer access, in either direction, use the memory of one that both have access to in both
+// directions (comm.p2p: relay). It is the one with the widest way to both; of these the one that relays for the fewest other
+// pairs of the host, counted in the order of gpus(); then the one of least latency, then the first. If none can relay, they use
+// the memory of the host.
 class Routes {
  public:
   // Keeps its own copy. Throws InternalError if the graph has problems.
@@ -57,24 +57,25 @@ class Routes {
   const Graph& graph() const { return graph_; }
   const std::vector<int>& gpus() const { return gpus_; }  // gpus_of(graph)
 
-  // To every GPU in the order of gpus(); the one to itself has no hops. Time grows with the size of the graph times the number
-  // of different widths: for all pairs of one host this is much cheaper than asking for each.
+  // The paths to every GPU in the order of gpus(); the one to itself has no hops. Time grows with the size of the graph times
+  // the number of different widths: for all pairs of one host this is much cheaper than asking for each.
   std::vector<Path> paths_from(int gpu) const;
-  // Both are nodes of GPUs. Looks at their two hosts and what is of no host only, so its time does not grow with the other
-  // hosts. The relays of a host are found when first asked for and kept, so not for several threads at once.
+  // Both are nodes of GPUs. It searches their two hosts and the nodes outside any host, so its time does not grow with the
+  // other hosts. The relays of a host are found when first asked for and kept, so not for concurrent threads.
   Path path(int from, int to) const;
-  // The same as if every two GPUs had peer access: what connects them.
+  // Paths as if every two GPUs had peer access: the physical connection.
   std::vector<Path> direct_paths_from(int gpu) const;
   Path direct_path(int from, int to) const;
-  // Between two GPUs of one host by its memory, of the NUMA node of `from` if that is known; no hops where none is reached.
+  // The path between two GPUs of one host through its memory, at the NUMA node of `from` if that is known; no hops if none is
+  // reached.
   Path host_path(int from, int to) const;
-  // The node of the GPU that relays between the two; -1: none does.
+  // The node of the GPU that relays between the two; -1: no relay.
   int relay_between(int from, int to) const;
 
-  // What a measurement says if there is one, else what `path` (which must be from `from` to `to`) says.
+  // The measured figures if there are any, else those of `path` (which must be from `from` to `to`).
   PairSummary summary(int from, int to, const Path& path) const;
   PairSummary summary(int from, int to) const { return summary(from, to, path(from, to)); }
-  // What `path`, from `from` on, says without measurements between its ends; and what was measured, or nothing.
+  // The figures of `path`, from `from` on, ignoring measurements between its ends; and the measurement, or null.
   PairSummary summary_of(int from, const Path& path) const;
   const PairMeasurement* measurement(int from, int to) const;
 
@@ -84,7 +85,7 @@ class Routes {
     int edge, to;
     int host;  // of `to`, counted from 1 in ascending order; 0: of no host
   };
-  // The nodes that a search may touch, numbered from 0: all of them, or those of two hosts and of none.
+  // The nodes that a search may touch, numbered from 0: all of them, or those of two hosts and of no host.
   struct Region {
     bool all = true;
     int host = 0, other = 0;  // as in Neighbour
@@ -97,15 +98,15 @@ class Routes {
   template <class Visit>
   void for_steps(const Region& region, int node, const Visit& visit) const;
   bool may_cross(const Neighbour& step, int from, int source, Reach reach) const;
-  Path widest_path(int from, int to, Reach reach, const Region& region) const;  // no hops: there is none
+  Path widest_path(int from, int to, Reach reach, const Region& region) const;  // no hops: no such path
   std::vector<double> widths_from(int source, Reach reach, const Region& region) const;
-  // For each node of the region the edge that leads to it.
+  // The edge that leads to each node of the region.
   std::vector<int> shortest_from(int source, Reach reach, double width, const Region& region) const;
   Path walk_back(int source, int target, const std::vector<int>& arrived_by, const Region& region) const;
   std::string link_name(int from, const Path& path) const;
   bool have_access(int from, int to) const;  // in both directions
   using Relays = std::map<std::pair<int, int>, int>;
-  const Relays& relays_of(int host) const;  // as in Node; for pairs of GPUs, the lower node first
+  const Relays& relays_of(int host) const;  // numbered as in Node; for pairs of GPUs, the lower node first
   Relays find_relays(int host) const;
   Path relayed(int from, int by, int to) const;
 
@@ -114,8 +115,8 @@ class Routes {
   std::vector<int> host_of_;                                   // by node, as in Neighbour
   std::vector<int> place_in_host_;                             // by node, among the nodes of its host
   std::vector<int> host_sizes_;                                // nodes of a host, as in Neighbour
-  std::vector<bool> leaf_;                                     // by node: of no host, and of such nodes one neighbour at most
-  std::vector<std::vector<Neighbour>> steps_;                  // by node, by host and node that they lead to
+  std::vector<bool> leaf_;                                     // by node: of no host, with at most one such neighbour
+  std::vector<std::vector<Neighbour>> steps_;                  // by node, sorted by host and node that they lead to
   std::vector<std::pair<std::pair<int, int>, int>> measured_;  // (from, to) to index in graph_.pairs, sorted
   mutable std::map<int, Relays> relays_;                       // by host
 };

@@ -15,7 +15,7 @@ class TextLines {
       if (text[i] == '\n') ends_.push_back(i);
     }
   }
-  // From 1. A newline belongs to the line that it ends.
+  // Line numbers from 1. A newline belongs to the line that it ends.
   int at(std::size_t offset) const {
     return static_cast<int>(std::lower_bound(ends_.begin(), ends_.end(), offset) - ends_.begin()) + 1;
   }

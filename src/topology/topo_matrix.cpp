@@ -27,7 +27,7 @@ class MatrixGraphBuilder {
   }
 
  private:
-  using Groups = std::vector<std::size_t>;  // for each device the first one of its group
+  using Groups = std::vector<std::size_t>;  // the first device of each device's group
 
   int add(NodeKind kind, std::string name, int numa) {
     Node node;
@@ -63,7 +63,8 @@ class MatrixGraphBuilder {
     return groups;
   }
 
-  // Devices joined by NVLink say nothing of their PCIe path; the same NUMA node, or the same cores, is the next best.
+  // Devices joined by NVLink reveal nothing about their PCIe path; the same NUMA node, or the same cores, is the next best
+  // clue.
   void join_by_affinity(Groups& groups) const {
     for (std::size_t i = 0; i < count_; ++i) {
       for (std::size_t j = i + 1; j < count_; ++j) {
@@ -76,7 +77,7 @@ class MatrixGraphBuilder {
     }
   }
 
-  // Paths are a tree, so two devices near a third are near each other.
+  // Paths form a tree, so two devices near a third are near each other.
   void warn_of_contradictions(const std::vector<std::pair<PcieLevel, Groups>>& levels) {
     for (std::size_t i = 0; i < count_; ++i) {
       for (std::size_t j = i + 1; j < count_; ++j) {

@@ -32,7 +32,7 @@ struct Label {
   MatrixCell cell;
 };
 
-// The labels that a text can start with: more than one only for lanes, as digits may belong to what follows.
+// The labels that a text can start with: more than one only for lanes, as digits may belong to the next cell.
 std::vector<Label> labels_at(std::string_view text) {
   static constexpr std::pair<std::string_view, PcieLevel> paths[] = {
       {"X", PcieLevel::same},  {"PIX", PcieLevel::pix},   {"PSB", PcieLevel::pix}, {"PXB", PcieLevel::pxb},
@@ -58,7 +58,7 @@ bool is_number(std::string_view text) {
          (text.size() == 1 || text.front() != '0');
 }
 
-// As the kernel writes lists: numbers and ranges in ascending order.
+// True for a list as the kernel writes it: numbers and ranges in ascending order.
 bool is_cpu_list(std::string_view text) {
   if (count_cpus(text) == 0) return false;
   int before = -1;
@@ -74,8 +74,8 @@ bool is_cpu_list(std::string_view text) {
   return true;
 }
 
-// `glued`: in a text where columns ran together, where each has what nearly all machines print, so that a GPU's own NUMA node
-// is N/A and NUMA affinity is one node.
+// `glued`: the columns of the text ran together; then each must hold what nearly all machines print: N/A for a GPU's own NUMA
+// node, and one node for NUMA affinity.
 bool fits(std::string_view text, AffinityColumn column, bool glued) {
   if (text == "N/A") return true;
   switch (column) {
@@ -127,7 +127,7 @@ class RowReader {
     }
   }
 
-  // What follows the cells: from the middle of a word, or from a word on.
+  // Reads the text after the cells: from the middle of a word, or from a word on.
   void read_affinity(std::size_t word, std::size_t offset) {
     const bool glued = offset > 0;
     const std::string_view before = words_[glued ? word : word - 1];
@@ -146,12 +146,12 @@ class RowReader {
     if (!all_filled && used_ < columns && used_ > fields.size()) split(fields, 0, used_, pieces);
     if (found_.readings.size() > others) return;
     if (glued) return stop_at(word);
-    keep(fields);  // what is no affinity at all does not count
+    keep(fields);  // text that is no affinity does not count
   }
 
   void stop_at(std::size_t word) { found_.stuck_at = std::string(words_[word]); }
 
-  // Whether each is what its column can have; and whether none that anybody needs is missing.
+  // True if each field is a possible value of its column, and no needed one is missing.
   bool fit(const std::vector<std::string_view>& fields) const {
     for (std::size_t i = 0; i < std::min(fields.size(), heading_.affinity.size()); ++i) {
       if (!fields[i].empty() && !fits(fields[i], heading_.affinity[i], false)) return false;
@@ -164,7 +164,7 @@ class RowReader {
                         [](std::string_view field) { return field.empty(); });
   }
 
-  // Tabs tell which columns are empty. None where there are no tabs.
+  // Tabs show which columns are empty. Returns none if there are no tabs.
   static std::vector<std::string_view> fields_between_tabs(std::string_view rest) {
     std::vector<std::string_view> fields;
     const std::size_t tab = rest.find('\t');
@@ -217,7 +217,7 @@ class RowReader {
   std::string_view line_;
   const MatrixHeading& heading_;
   std::vector<std::string_view> words_;
-  std::size_t used_ = 0;  // columns of affinity up to the last one that anybody needs
+  std::size_t used_ = 0;  // columns of affinity up to the last needed one
   MatrixRow row_;
   RowReadings found_;
 };
@@ -237,7 +237,7 @@ std::size_t length_of_numbered_name(std::string_view text) {
   return after_digits(end);
 }
 
-// A word as the names that ran together in it, or as one name.
+// Splits a word into the names that ran together in it, or returns it as one name.
 void append_names(std::string_view word, std::vector<std::string>& names) {
   std::vector<std::string> several;
   for (std::string_view rest = word; !rest.empty();) {

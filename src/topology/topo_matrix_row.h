@@ -1,4 +1,4 @@
-// One line of the matrix that `nvidia-smi topo -m` prints, with cells that may have run together.
+// Reads one line of the matrix that `nvidia-smi topo -m` prints, with cells that may have run together.
 #pragma once
 
 #include <optional>
@@ -14,34 +14,34 @@ enum class AffinityColumn { cpus, numa, gpu_numa };
 
 struct MatrixHeading {
   std::vector<std::string> devices;
-  std::vector<AffinityColumn> affinity;  // the columns behind those of devices, in their order
+  std::vector<AffinityColumn> affinity;  // the columns after those of devices, in their order
 };
 
-// Nothing for a line that does not start with GPU0, GPU1, ... as the name of a column.
+// nullopt for a line that does not start with GPU0, GPU1, ... as the name of a column.
 std::optional<MatrixHeading> heading_from(std::string_view line);
 
 struct MatrixRow {
-  std::size_t device = 0;  // which of the heading's
+  std::size_t device = 0;  // index in the heading
   std::vector<MatrixCell> cells;
-  std::string last_cell;   // as it is written
-  std::string cpus, numa;  // "" or "N/A" where they are not known
+  std::string last_cell;   // as written
+  std::string cpus, numa;  // "" or "N/A" if unknown
 };
 
 // All ways to read a line as a row. Blanks and tabs separate cells, and inside of a word a new cell starts wherever a label
-// ends: `PIXNODE` is PIX and NODE, but `NV120-31` at the end may be 12 lanes and CPUs 0-31 or one lane and CPUs 20-31. Where
-// affinity columns ran together, each must get a value that it can have. Without a reading, how far it came.
+// ends: `PIXNODE` is PIX and NODE, but `NV120-31` at the end may be 12 lanes and CPUs 0-31 or one lane and CPUs 20-31. If
+// affinity columns ran together, each must get a possible value. Without a reading, it says how far the reader came.
 struct RowReadings {
   std::vector<MatrixRow> readings;
   bool is_row = false;    // it starts with the name of a device of the heading
   std::size_t cells = 0;  // that could be read
-  std::string stuck_at;   // the word that could not; "" where the line ended
+  std::string stuck_at;   // readable ones
 };
 RowReadings readings_of(std::string_view line, const MatrixHeading& heading);
 
-// Whether a word is one or more labels.
+// True if a word is one or more labels.
 bool is_labels(std::string_view word);
 
-// "NV12, CPU affinity 0-31, NUMA affinity 0": from the last cell on, which is where readings differ.
+// "NV12, CPU affinity 0-31, NUMA affinity 0": from the last cell on, where readings differ.
 std::string end_of(const MatrixRow& row);
 
 }  // namespace plait::topology

@@ -18,8 +18,8 @@ struct Line {
   std::string text;
 };
 
-// Without the escape sequences by which the heading is underlined in a terminal; the bars of a Markdown table and the blanks of
-// a web page separate cells as tabs and blanks do.
+// Removes the escape sequences by which the heading is underlined in a terminal; the bars of a Markdown table and the blanks of
+// a web page separate cells like tabs and blanks.
 std::vector<Line> lines_of(std::string_view text) {
   std::vector<Line> lines(1);
   lines.back().number = 1;
@@ -101,7 +101,7 @@ class MatrixReader {
          "no topology: neither NCCL's XML, nor JSON, nor the matrix of `nvidia-smi topo -m`, whose heading starts with GPU0");
   }
 
-  // The one way to read a line as a row; nothing where it is none.
+  // The only way to read a line as a row; nullopt if it is none.
   std::optional<MatrixRow> row_from(const Line& line) const {
     const RowReadings found = readings_of(line.text, heading_);
     const std::string first = trimmed(line.text).substr(0, trimmed(line.text).find_first_of(" \t"));

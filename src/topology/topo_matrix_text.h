@@ -9,19 +9,19 @@
 
 namespace plait::topology {
 
-// How far apart two devices are on PCIe, nearest first.
+// The distance of two devices on PCIe, nearest first.
 enum class PcieLevel { same, pix, pxb, phb, node, sys, unknown };
 
 struct MatrixCell {
   int lanes = 0;                         // of NVLink
-  PcieLevel level = PcieLevel::unknown;  // unknown where the cell names NVLinks instead
+  PcieLevel level = PcieLevel::unknown;  // unknown if the cell names NVLinks instead
 };
 
 struct MatrixDevice {
   std::string name;  // "GPU0", "mlx5_0"
   int gpu = -1;      // N of GPUN; -1: a NIC
   int line = 0;      // of its row
-  std::string cpus;  // CPU affinity, "" where there is none
+  std::string cpus;  // CPU affinity, "" if there is none
   int numa = -1;     // NUMA affinity
 };
 

@@ -26,10 +26,10 @@
 
 namespace plait::topology {
 
-// Reading back what this gives returns an equal graph and an equal machine.
+// Reading the result back gives an equal graph and an equal machine.
 nlohmann::ordered_json to_json(const Graph& graph, const Machine& machine = {});
 
-// As `to_json(graph, machine).dump()`, but with one node, edge or pair a line.
+// Like `to_json(graph, machine).dump()`, but with one node, edge or pair per line.
 std::string to_json_text(const Graph& graph, const Machine& machine = {});
 
 // Strict: an unknown or repeated key, a wrong type, a name that no node has and everything that problems_of() finds is a

@@ -27,7 +27,7 @@ int peer_attribute(cudaDeviceP2PAttr attribute, int from, int to) {
   return value;
 }
 
-// The GPU's ordinal in this process, or -1 where it does not see the GPU.
+// The GPU's ordinal in this process, or -1 if it does not see the GPU.
 int ordinal_of(const std::string& bus_id) {
   int ordinal = -1;
   if (cudaDeviceGetByPCIBusId(&ordinal, bus_id.c_str()) == cudaSuccess) return ordinal;
@@ -40,8 +40,8 @@ struct Lanes {
   bool to_switch = false;
 };
 
-// Asked once: they stay, and ranks that are threads ask about each pair at the same time. On four H200s one of twelve such
-// answers was now and then that there are none; that is not kept.
+// Asked once: NVLinks do not change, and ranks that are threads ask about each pair at the same time. On four H200s one of
+// twelve such answers was occasionally "none"; such an answer is not kept.
 std::vector<NvLink> nvlinks_of(const Nvml& nvml, const std::string& bus_id) {
   static std::mutex mutex;
   static std::map<std::string, std::vector<NvLink>> known;
@@ -66,7 +66,7 @@ Lanes lanes_between(const Nvml& nvml, const std::string& from, const std::string
   return lanes;
 }
 
-// Opening it takes longer than all questions about a pair.
+// Kept open: opening NVML takes longer than all questions about a pair.
 const Nvml& opened_nvml() {
   static const Nvml nvml;
   return nvml;
