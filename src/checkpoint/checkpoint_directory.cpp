@@ -25,7 +25,7 @@ struct StepDirectory {
   std::int64_t step = 0;
 };
 
-// Newest first.
+// The checkpoints of the run, newest first.
 std::vector<StepDirectory> entries(const std::filesystem::path& run_dir) {
   std::vector<StepDirectory> found;
   if (!directory_exists(checkpoints_directory(run_dir))) return found;
@@ -143,7 +143,7 @@ Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep
   Pruned pruned;
   const std::vector<StepDirectory> all = entries(run_dir);
   for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
-    // Renamed first: a removal that is interrupted must not leave half a checkpoint under a checkpoint's name.
+    // Renamed first, because an interrupted removal must not leave half a checkpoint under a checkpoint's name.
     const std::filesystem::path doomed = temporary_directory(run_dir, all[i].step);
     std::error_code error;
     std::filesystem::rename(all[i].directory, doomed, error);

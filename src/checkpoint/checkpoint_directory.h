@@ -1,4 +1,4 @@
-// The checkpoints of a run: RUN_DIR/checkpoints/step-00000100/.
+// The checkpoints of a run: finds, lists and prunes RUN_DIR/checkpoints/step-00000100/.
 #pragma once
 
 #include <cstdint>
@@ -32,35 +32,36 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
 };
 
-// The checkpoint and the run that `path` names as RUN_DIR/checkpoints/step-..., unverified; nullopt for any other path. It is
-// taken as it is written where that leads to a run, since checkpoints/ may be a link to another disk, or else as links lead.
+// The checkpoint and the run that `path` names as RUN_DIR/checkpoints/step-..., unverified; nullopt for any other path. The
+// path counts as written if that leads to a run, since checkpoints/ may be a link to another disk; otherwise links are
+// followed.
 std::optional<FoundCheckpoint> checkpoint_of_run(const std::filesystem::path& path);
 
-// What PATH of `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The
+// The meaning of `--resume PATH`. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The
 // checkpoint has been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says
 // what is wrong and offers the newest good one before it: going back in time is for the user to decide.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path);
 
-// A checkpoint that is in no run directory: a copy, say, under any name.
+// True for a checkpoint outside any run directory, such as a copy under any name.
 bool is_lone_checkpoint(const std::filesystem::path& path);
 
-// As find_checkpoint, for whom only reads weights (open_weights() in weights_reader.h): it may be a lone checkpoint, or a model
-// of transformers. Either is then `run_dir` too.
+// Like find_checkpoint, for callers that only read weights (open_weights() in weights_reader.h): also accepts a lone
+// checkpoint, or a model of transformers. `run_dir` is then the same directory.
 FoundCheckpoint find_weights(const std::filesystem::path& path);
 
 // Renames checkpoints newer than `step` to "abandoned-step-...", which nothing lists or prunes; returns the new names. A run
-// that resumes from `step` calls this first: its own later checkpoints would otherwise mix with those of the history it left.
+// that resumes from `step` calls this first: otherwise its own later checkpoints would mix with those of the history it left.
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step);
 
 struct Pruned {
   std::vector<std::filesystem::path> removed;
   std::vector<std::string> problems;
 };
-// Removes all but the newest `keep` (>= 1) checkpoints. What it cannot remove is reported, not thrown.
+// Removes all but the newest `keep` (>= 1) checkpoints. Failures to remove are reported, not thrown.
 Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep);
 
-// Removes what crashed writers and interrupted removals left behind, before `step` is written. What it cannot remove is
-// returned, in words; a ConfigError where that is in the way of this step.
+// Removes the remains of crashed writers and interrupted removals before `step` is written. Failures are returned, in words; a
+// ConfigError if one is in the way of this step.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& run_dir, std::int64_t step);
 
 }  // namespace plait::checkpoint

@@ -1,5 +1,5 @@
 // Reads a checkpoint directory. Nothing found there is trusted: every length and offset is checked against the files' sizes
-// before it is used, and every failure is a ConfigError that names the file and what is wrong with it.
+// before it is used, and every failure is a ConfigError that names the file and the fault.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class CheckpointReader final : public WeightsReader {
   std::int64_t step() const override { return manifest_.step; }
   // An object, as given to CheckpointWriter::commit; but its members may be of any type, as anyone may have written the file.
   const nlohmann::ordered_json& state() const { return manifest_.state; }
-  // ConfigError naming the file, for a member of state() that is not as it must be.
+  // Throws the ConfigError, naming the file, for an invalid member of state().
   [[noreturn]] void refuse_state(const std::string& why) const;
-  // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor: two checkpoints that have it in
-  // common hold the same.
+  // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor, so checkpoints with equal digests
+  // have equal contents.
   const std::string& digest() const override { return digest_; }
 
   // Elements [first, first + count) of a tensor, row-major, in its dtype, into host memory.

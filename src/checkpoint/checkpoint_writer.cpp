@@ -156,7 +156,7 @@ void CheckpointWriter::write_manifest(const nlohmann::ordered_json& state) {
   manifest.step = step_;
   manifest.state = state;
   for (const OpenFile& open : files_) {
-    // Opened anew: a network file system promises to show what other hosts wrote and closed only to a later open.
+    // Opened anew: a network file system shows what other hosts wrote and closed only to a later open.
     const File file = File::open_read(directory_ / open.name);
     require(file.size() == open.layout.file_bytes, "the size of " + file.path().string() + " changed while it was written");
     ManifestFile entry;

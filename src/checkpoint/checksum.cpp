@@ -32,7 +32,7 @@ std::uint64_t xxh3(const File& file, std::uint64_t offset, std::uint64_t bytes) 
 }
 
 std::vector<std::uint64_t> xxh3(const std::vector<FileRange>& ranges) {
-  // The largest first: the last to finish is then a small one.
+  // The largest first, so that the last to finish is small.
   std::vector<std::size_t> order(ranges.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ranges[a].bytes > ranges[b].bytes; });
@@ -55,7 +55,7 @@ std::vector<std::uint64_t> xxh3(const std::vector<FileRange>& ranges) {
     try {
       while (helpers.size() + 1 < threads) helpers.emplace_back(work);
     } catch (const std::system_error&) {
-      // It only takes longer.
+      // Without that thread it only takes longer.
     }
     work();
   }

@@ -12,7 +12,8 @@ namespace plait::checkpoint {
 
 std::uint64_t xxh3(std::string_view bytes);
 
-// Of bytes [offset, offset + bytes) of a file. Read rather than mapped: an I/O error is then an error, not a SIGBUS.
+// The checksum of bytes [offset, offset + bytes) of a file. They are read, not mapped: an I/O error is then an error, not a
+// SIGBUS.
 std::uint64_t xxh3(const File& file, std::uint64_t offset, std::uint64_t bytes);
 
 // Bytes [offset, offset + bytes) of a file, which must outlive this.
@@ -20,8 +21,8 @@ struct FileRange {
   const File* file = nullptr;
   std::uint64_t offset = 0, bytes = 0;
 };
-// Of each range, in their order; on as many threads as there are processors, a range on one. If several cannot be read, the
-// error of the first of them is thrown.
+// The checksum of each range, in their order; runs on as many threads as there are processors, a range on one. If ranges cannot
+// be read, the error of the first of them is thrown.
 std::vector<std::uint64_t> xxh3(const std::vector<FileRange>& ranges);
 
 std::string to_hex(std::uint64_t hash);  // 16 lower-case digits

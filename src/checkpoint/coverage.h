@@ -1,4 +1,4 @@
-// Which elements of a tensor have been written, as a set of disjoint runs.
+// The elements of a tensor that have been written, as a set of disjoint runs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class Coverage {
  public:
   using Run = std::pair<std::int64_t, std::int64_t>;  // [first, end)
 
-  // Adds [first, first + count); false, and nothing is added, if any element of it is there already.
+  // Adds [first, first + count); false, and nothing is added, if any element of it is already there.
   bool add(std::int64_t first, std::int64_t count);
 
   // The first run of [0, elements) that is not covered.

@@ -1,4 +1,4 @@
-// state.json: what the files of a checkpoint must be, and whatever the trainer keeps beside its tensors.
+// state.json, the manifest of a checkpoint: a description of its files, and the trainer's own state.
 //
 //   {"xxh3": "<XXH3-64 of all bytes after this line>",
 //   "format": "plait-checkpoint", "version": 1, "step": 100,
@@ -27,16 +27,16 @@ struct Manifest {
   static constexpr const char* file_name = "state.json";
   std::int64_t step = 0;
   std::vector<ManifestFile> files;
-  nlohmann::ordered_json state;  // an object; its members are checked by who reads them (CheckpointReader::refuse_state)
+  nlohmann::ordered_json state;  // an object; its readers check its members (CheckpointReader::refuse_state)
 };
 
 std::string to_text(const Manifest& manifest);
 
-// `path` is for messages. ConfigError naming `path` and the member for anything but what to_text wrote, whatever its members
-// are: missing, of other types, out of range, nested deep, too many.
+// `path` is for messages. ConfigError naming `path` and the member for any text that to_text does not write: members missing,
+// of other types, out of range, nested too deep, too many.
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& path);
 
-// The checksum that a text begins with which parse_manifest accepts: 16 hexadecimal digits.
+// The checksum at the beginning of a text that parse_manifest accepts: 16 hexadecimal digits.
 std::string manifest_digest(const std::string& text);
 
 }  // namespace plait::checkpoint

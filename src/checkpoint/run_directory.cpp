@@ -19,12 +19,12 @@ namespace {
 
 constexpr const char* kept_schedule = "schedule.csv";
 
-// A file that the configuration names as the run was started with: the run has a copy of it.
+// Uses the run's own copy of a file that the configuration names as it did at the start of the run.
 void take_copy(const std::string& named, std::string& now, const fs::path& copy) {
   if (!now.empty() && now == named && fs::exists(copy)) now = copy.string();
 }
 
-// `path` and the folders around it that are not there, the innermost first.
+// `path` and its missing parent folders, the innermost first.
 std::vector<fs::path> missing_folders(fs::path path) {
   std::vector<fs::path> missing;
   std::error_code error;
@@ -41,7 +41,7 @@ fs::path create_run_directory(const RunConfig& run) {
   for (int number = 1, lost = 0;; ++number) {
     const fs::path path = fs::path(run.dir) / (number == 1 ? run.name : run.name + "-" + std::to_string(number));
     if (::mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno == ENOENT && ++lost < 10) {  // another start that was refused has taken run.dir away, which it had made
+    if (errno == ENOENT && ++lost < 10) {  // another start that was refused has removed run.dir, which it had made
       fs::create_directories(run.dir, error);
       --number;
       continue;
@@ -100,7 +100,7 @@ Config load_config_of(const fs::path& path, const std::vector<std::string>& over
 }
 
 void keep_config(const fs::path& run_dir, const Config& config) {
-  // First, so that whoever finds a configuration finds what belongs to it.
+  // Written before config.yaml, so that a reader who finds a configuration finds its schedule too.
   if (config.parallel.schedule_file) write_text_file(run_dir / kept_schedule, config.parallel.schedule_file->text);
   write_text_file(run_dir / "config.yaml", to_yaml(config));
 }
@@ -117,7 +117,7 @@ std::string changed_schedule(const fs::path& run_dir, const Config& config) {
     const Config original = load_config((run_dir / "config.yaml").string());
     if (original.parallel.schedule_file && original.parallel.schedule_file->text == was->text) return "";
   } catch (const ConfigError&) {
-    // It is gone, or cannot run any more.
+    // The file is gone, or no longer valid.
   }
   return "the file of parallel.schedule is gone or has changed since the run was started; it goes on with " + kept.string();
 }

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds retry_interval{20};
-// A new owner has written its name into the file by then, and one that only looks whether the directory is free has gone.
+// Within this time a new owner has written its name into the file, and a process that only checks for an owner has gone.
 constexpr milliseconds owner_settles{500};
 constexpr std::size_t longest_owner = 400;
 
@@ -32,7 +32,7 @@ constexpr const char* ranks_name = "ranks.lock";
 
 enum class Lock { taken, held_by_another, impossible };
 
-// Open for writing, which NFS wants of exclusive locks.
+// Open for writing, because NFS requires that for exclusive locks.
 FileDescriptor open_lock(const std::filesystem::path& path) {
   FileDescriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!descriptor) throw ConfigError("cannot open " + path.string() + ": " + errno_text());
@@ -51,7 +51,7 @@ Lock take(const FileDescriptor& descriptor, int kind, milliseconds patience) {
   }
 }
 
-// What the owner wrote; the last one's where nobody owns the directory.
+// The text that the owner wrote; without an owner, the last one's.
 std::string owner_of(const FileDescriptor& descriptor) {
   std::array<char, longest_owner> text{};
   const ssize_t bytes = ::pread(descriptor.get(), text.data(), text.size(), 0);
@@ -60,12 +60,12 @@ std::string owner_of(const FileDescriptor& descriptor) {
   return owner.empty() ? "a process that has not said its name" : owner;
 }
 
-// What it wrote, as owner_of() reads it.
+// Writes the owner's text and returns it as owner_of() reads it.
 std::string sign(const FileDescriptor& descriptor, const std::filesystem::path& path) {
   const std::string owner =
       fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}", ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
   const std::string text = owner + "\n";
-  // On the disk before others look: what they read over NFS is what was there at the last sync or close.
+  // On the disk before others look: over NFS they read the state of the last sync or close.
   if (::ftruncate(descriptor.get(), 0) != 0 ||
       ::pwrite(descriptor.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::fsync(descriptor.get()) != 0) {
@@ -105,7 +105,7 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
     alone = take(lock.ranks_, LOCK_EX, patience);
     if (alone == Lock::held_by_another) throw ConfigError(ranks + " still run; end them, and resume then");
   }
-  // Nobody can come between: for that it would need the owner's lock.
+  // Nobody can come between, since that requires the owner's lock.
   if (alone == Lock::impossible || take(lock.ranks_, LOCK_SH, milliseconds(0)) != Lock::taken)
     lock.warning_ = no_locks(run_dir);
   return lock;
@@ -115,7 +115,7 @@ bool RunLock::is_owned_by(const std::filesystem::path& run_dir, const std::strin
   const std::filesystem::path path = run_dir / owner_name;
   const auto deadline = Clock::now() + patience;
   for (;;) {
-    // Opened anew each time: that is when NFS asks the server.
+    // Opened anew each time, because that is when NFS asks the server.
     const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!descriptor && errno != ENOENT && errno != ENOTDIR && errno != ESTALE) throw_file_error("open", path, errno);
     if (descriptor && owner_of(descriptor) == owner) return true;
@@ -137,7 +137,7 @@ RunLock RunLock::join(const std::filesystem::path& run_dir) {
 
 void RunLock::require_in_place(const std::filesystem::path& run_dir) const {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(run_dir, ignored)) return;  // whoever writes there says so
+  if (!std::filesystem::is_directory(run_dir, ignored)) return;  // a writer reports that
   const std::filesystem::path path = run_dir / (owner_ ? owner_name : ranks_name);
   struct stat held{};
   if (::fstat((owner_ ? owner_ : ranks_).get(), &held) == 0 && identity_at(path) == FileIdentity{held.st_dev, held.st_ino})

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, DType>, 6> dtype_names{{{"F32",
                                                                          {"I32", DType::i32},
                                                                          {"U8", DType::u8}}};
 
-// The format's other types, in bits: several elements of the narrowest share a byte.
+// The format's other types, in bits; elements of the narrowest share a byte.
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 14> other_types{{{"BOOL", 8},
                                                                                   {"I8", 8},
                                                                                   {"I16", 16},
@@ -58,7 +58,7 @@ auto find_named(const Types& types, std::string_view name) {
   return found == types.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Names may be anyone's.
+// Names are untrusted.
 std::string shown(const std::string& tensor) { return "tensor '" + printable(tensor, 256) + "'"; }
 
 std::string little_endian(std::uint64_t value) {
@@ -161,7 +161,7 @@ class HeaderParser {
     }
   }
 
-  // Contiguous from the header to the end: no tensor overlaps another, no byte belongs to none.
+  // The tensors are contiguous from the header to the end: none overlaps another, and every byte belongs to one.
   void check_order() {
     std::ranges::sort(layout_.tensors, {}, [](const PlacedTensor& t) { return std::pair(t.offset, t.spec.bytes()); });
     std::ranges::sort(ranges_, {}, [](const Range& range) { return std::pair(range.begin, range.end); });

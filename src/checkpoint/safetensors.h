@@ -16,22 +16,22 @@ struct PlacedTensor {
   std::uint64_t offset = 0;  // of its first byte, from the start of the file
 };
 
-// A tensor of a type that plait has no elements of: BOOL, I64, F8_E5M2 and so on.
+// A tensor of an element type that plait does not have: BOOL, I64, F8_E5M2 and so on.
 struct OtherTensor {
-  std::string name, type;  // as the file has it
+  std::string name, type;  // as in the file
 };
 
 struct SafetensorsLayout {
-  std::string header;                 // all bytes in front of the tensors', the length included; a multiple of 8 when written
+  std::string header;                 // all bytes before the tensors, including the length; a multiple of 8 when written
   std::vector<PlacedTensor> tensors;  // ascending offsets
-  std::vector<OtherTensor> others;    // when read: what else the file holds
+  std::vector<OtherTensor> others;    // when read: the file's other tensors
   std::uint64_t file_bytes = 0;
 };
 
-// Places the tensors: wider element types first, so that each is aligned to its element size, else in the order given.
+// Places the tensors: wider element types first, so that each is aligned to its element size, otherwise in the given order.
 SafetensorsLayout layout_safetensors(const std::vector<TensorSpec>& tensors);
 
-// Reads and checks the header of an untrusted file: nothing is allocated or read by a length before it is known to lie
+// Reads and checks the header of an untrusted file: no length is used for allocating or reading before it is known to lie
 // within the file. ConfigError names the file, the tensor and the rule.
 SafetensorsLayout read_safetensors_layout(const File& file);
 

@@ -1,4 +1,4 @@
-// What a checkpoint file holds: named tensors, global (not of any particular rank), in files.
+// Specifications of a checkpoint's files and tensors. Tensors are named and global (not of any particular rank).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;  // empty: a scalar
 
   std::int64_t elements() const;  // InternalError when a dim is negative or the product overflows
-  // As a matrix: a vector has one column, and further dims are columns too.
+  // The tensor as a matrix: a vector has one column, and further dims are columns too.
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
   std::int64_t columns() const;
   std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(size_of(dtype)); }

@@ -1,4 +1,4 @@
-// JSON objects that hold a name twice: which of the two counts would differ from reader to reader.
+// Refuses JSON objects with a repeated name: readers would differ on which of the two counts.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace plait::checkpoint {
 
-// What parse_json (core/json_file.h) takes as its `watch`. `refuse`, which throws, is told of a name that its object holds
-// already, and how many objects and lists are around that name: 1 in the outermost object.
+// A `watch` for parse_json (core/json_file.h). `refuse`, which throws, gets the repeated name and the number of objects and
+// lists around it: 1 in the outermost object.
 inline nlohmann::json::parser_callback_t unique_keys(std::function<void(const std::string& key, int depth)> refuse) {
   using Event = nlohmann::json::parse_event_t;
   std::vector<std::set<std::string>> open;  // the names of each object that has begun and not ended

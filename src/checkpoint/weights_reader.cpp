@@ -64,11 +64,11 @@ void WeightsReader::require_block(const TensorSpec& spec, const model::ElementBl
 }
 
 std::string files_identity(const std::filesystem::path& directory) {
-  std::set<std::string> files;  // in one order on all hosts
+  std::set<std::string> files;  // in the same order on all hosts
   for (const std::filesystem::path& path : list_directory(directory)) {
     struct stat found{};
-    // Of a link, what it leads to: the weights have been opened, others may be broken. The device has another number on each
-    // host.
+    // Links are followed: the weights have been opened, but other links may be broken. The device is left out, since its number
+    // differs between hosts.
     if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
     files.insert(fmt::format("{} {} {} {}.{:09} {}.{:09}\n", path.filename().string(), found.st_ino, found.st_size,
                              found.st_mtim.tv_sec, found.st_mtim.tv_nsec, found.st_ctim.tv_sec, found.st_ctim.tv_nsec));
@@ -79,7 +79,7 @@ std::string files_identity(const std::filesystem::path& directory) {
 }
 
 std::string contents_digest(const std::filesystem::path& directory) {
-  std::map<std::string, File> files;  // in one order on all hosts
+  std::map<std::string, File> files;  // in the same order on all hosts
   for (const std::filesystem::path& path : list_directory(directory)) {
     if (path.extension() == ".safetensors") files.emplace(path.filename().string(), File::open_read(path));
   }

@@ -1,5 +1,5 @@
-// Where a model's weights are read from, by plait's names of the parameters and in any part: a checkpoint
-// (checkpoint_reader.h), or files of transformers (huggingface/foreign_weights.h). Whoever loads weights does not know which.
+// Reads a model's weights by plait's parameter names, in any part, from a checkpoint (checkpoint_reader.h) or from files of
+// transformers (huggingface/foreign_weights.h). Code that loads weights does not know which.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace plait::checkpoint {
 
-// read() and verify() may be called from several threads at once.
+// read() and verify() may be called from concurrent threads.
 class WeightsReader {
  public:
   virtual ~WeightsReader() = default;
@@ -24,28 +24,28 @@ class WeightsReader {
   WeightsReader& operator=(const WeightsReader&) = delete;
 
   const std::filesystem::path& directory() const { return directory_; }
-  // The step that the weights are of.
+  // The step of the weights.
   virtual std::int64_t step() const = 0;
-  // 16 hexadecimal digits. Readers of equal weights may differ in it, of different ones they do.
+  // 16 hexadecimal digits. Different weights have different digests; equal ones need not have equal digests.
   virtual const std::string& digest() const = 0;
-  // Checks what opening does not, as it takes reading tensors. ConfigError that names the file and the tensor.
+  // Makes the checks that opening skips because they require reading tensors. ConfigError that names the file and the tensor.
   virtual void verify() const = 0;
 
   bool contains(std::string_view tensor) const { return specs_.find(tensor) != specs_.end(); }
   const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
 
-  // Checks that there are exactly these tensors with these shapes and dtypes (files' names do not matter), and of `others` any
-  // or none; the ConfigError lists the first differences and counts the rest.
+  // Checks that there are exactly these tensors with these shapes and dtypes (names of files do not matter), plus any of
+  // `others`; the ConfigError lists the first differences and counts the rest.
   void expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others = {}) const;
 
-  // A rectangle of a tensor that is a matrix (a vector has one column), row by row and in its dtype, into host memory. Nothing
-  // else of the tensor is read. `block.first` has no meaning here.
+  // Reads a rectangle of a tensor that is a matrix (a vector has one column), row by row and in its dtype, into host memory.
+  // Nothing else of the tensor is read. `block.first` has no meaning here.
   virtual void read(std::string_view tensor, const model::ElementBlock& block, void* data) const = 0;
 
  protected:
   explicit WeightsReader(std::filesystem::path directory) : directory_(std::move(directory)) {}
-  bool add(const TensorSpec& spec) { return specs_.emplace(spec.name, spec).second; }  // false: there is one of that name
-  // InternalError unless the tensor has that block.
+  bool add(const TensorSpec& spec) { return specs_.emplace(spec.name, spec).second; }  // false: the name exists already
+  // InternalError unless the tensor contains that block.
   static void require_block(const TensorSpec& spec, const model::ElementBlock& block);
 
  private:
@@ -53,15 +53,16 @@ class WeightsReader {
   std::map<std::string, TensorSpec, std::less<>> specs_;
 };
 
-// Tells the files of a directory of weights from copies of them, without reading any: 16 hexadecimal digits of their names,
-// inodes, sizes, and times of last change of contents and inode. The same on all hosts that share the file system, or at least
-// never the same of a copy.
+// Distinguishes the files of a directory of weights from copies of them, without reading any: 16 hexadecimal digits of their
+// names, inodes, sizes, and times of last change of contents and inode. Equal on all hosts that share the file system, and
+// never equal for a copy.
 std::string files_identity(const std::filesystem::path& directory);
 
-// Of all bytes of the files of tensors there, which takes reading them: 16 hexadecimal digits. For files without checksums.
+// A digest of all bytes of the tensor files there, which must be read for it: 16 hexadecimal digits. For files without
+// checksums.
 std::string contents_digest(const std::filesystem::path& directory);
 
-// Of a directory that find_weights() gave.
+// Opens a directory that find_weights() returned.
 std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory);
 
 }  // namespace plait::checkpoint

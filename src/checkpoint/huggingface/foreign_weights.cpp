@@ -62,7 +62,7 @@ void ForeignWeights::verify() const {
     std::vector<float> head(static_cast<std::size_t>(std::min(most_at_once, elements - done))), tokens(head.size());
     tensors_.read(head_tensor, done, head);
     tensors_.read(table, done, tokens);
-    // Bits, as a NaN is equal to none.
+    // Compares bits, since a NaN equals nothing.
     if (std::memcmp(head.data(), tokens.data(), head.size() * sizeof(float)) != 0) refuse("differs from");
   }
 }
@@ -81,7 +81,7 @@ void ForeignWeights::read(std::string_view parameter, const model::ElementBlock&
   }
 }
 
-// `block`: of the piece.
+// `block`: within the piece.
 void ForeignWeights::read_piece(const Piece& piece, std::int64_t width, const model::ElementBlock& block, float* out) const {
   if (piece.transposed) return read_transposed(piece, block, out);
   const bool whole_rows = block.columns == width;
@@ -95,7 +95,7 @@ void ForeignWeights::read_piece(const Piece& piece, std::int64_t width, const mo
   }
 }
 
-// The file has column after column, each piece.rows long.
+// The file holds column after column, each piece.rows long.
 void ForeignWeights::read_transposed(const Piece& piece, const model::ElementBlock& block, float* out) const {
   for (std::int64_t row = 0; row < block.rows; row += most_at_once) {
     const std::int64_t rows = std::min(most_at_once, block.rows - row),

@@ -1,4 +1,4 @@
-// The weights of a model of transformers as a WeightsReader: plait's parameters as fp32, from wherever they are in its files.
+// Reads the weights of a model of transformers as a WeightsReader: plait's parameters as fp32, from any of its files.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,30 @@
 
 namespace plait::checkpoint::huggingface {
 
-// Whether a directory holds a config.json and is neither a run nor a checkpoint of plait's.
+// True if a directory holds a config.json and is neither a run nor a checkpoint of plait's.
 bool is_model_directory(const std::filesystem::path& directory);
 
-// A read takes from the files the bytes of the elements asked for, and no others. Of a tensor that is stored transposed (gpt2's
-// matrices) a block is as many pieces of the file as it has columns, one where it has all rows; since an operating system reads
-// whole pages, up to two of them more than the piece itself may come from the disk. Takes some MiB of memory, whatever the
-// block.
+// A read touches only the file's bytes for the wanted elements. In a tensor that is stored transposed (gpt2's matrices) a block
+// is as many pieces of the file as it has columns, or one piece if it has all rows; since an operating system reads whole
+// pages, up to two more pages than the piece itself may come from the disk. Uses some MiB of memory for any block.
 class ForeignWeights final : public WeightsReader {
  public:
-  // Reads config.json and the files' headers, and checks that the tensors are those of the model: ConfigError as read_model(),
-  // ForeignTensors and check_tensors() have it.
+  // Reads config.json and the files' headers, and checks that the tensors are those of the model: ConfigError as for
+  // read_model(), ForeignTensors and check_tensors().
   explicit ForeignWeights(const std::filesystem::path& directory);
 
   const ForeignModel& model() const { return model_; }
   const model::ModelShape& shape() const { return shape_; }
   const StoredForm& form() const { return form_; }
-  // Of the bytes of tensors.
+  // Bytes of tensors read.
   std::uint64_t bytes_read() const { return tensors_.bytes_read(); }
 
   std::int64_t step() const override { return 0; }
-  // Of what config.json says, and of each file's name, size, time of last change and header: nobody has to read the tensors for
-  // it.
+  // A digest of config.json's contents, and of each file's name, size, modification time and header: it does not require
+  // reading the tensors.
   const std::string& digest() const override { return digest_; }
-  // Files of transformers have no checksums. What is checked: that a head which is stored beside the table it is tied to is
-  // equal to it.
+  // Files of transformers have no checksums. Checks that a head stored in addition to the table it is tied to equals that
+  // table.
   void verify() const override;
   void read(std::string_view parameter, const model::ElementBlock& block, void* data) const override;
 

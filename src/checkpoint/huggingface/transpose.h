@@ -1,4 +1,4 @@
-// Transposition in tiles that stay in the cache.
+// Transposes matrices in tiles that stay in the cache.
 #pragma once
 
 #include <algorithm>

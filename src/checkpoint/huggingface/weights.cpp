@@ -26,16 +26,16 @@ constexpr const char* single_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
-constexpr float least_infinite_f16 = 65520;  // what is rounded to infinity
+constexpr float least_infinite_f16 = 65520;  // larger magnitudes round to infinity
 constexpr const char* type_rule = "must be F32, F16 or BF16";
 constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
 
-// Names may be anyone's.
+// Names are untrusted.
 std::string shown(const std::string& name) { return printable(name, 256); }
 
 bool is_weight_type(DType type) { return std::ranges::find(weight_types, type) != weight_types.end(); }
 
-// A file of the same directory.
+// True for a file of the same directory.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -136,7 +136,7 @@ void write_file(const fs::path& path, const std::vector<Stored>& tensors, const 
 }  // namespace
 
 ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory) {
-  // The single file first, as transformers does: an index beside it is left from other weights.
+  // The single file comes first, as in transformers: an index next to it is left from other weights.
   if (fs::exists(directory / single_file)) {
     add_file(single_file);
     return;
@@ -288,7 +288,7 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
     }
   }
   for (const std::string& name : tensors.names()) {
-    // A head that is tied may be stored beside the table it is tied to.
+    // A tied head may be stored in addition to the table it is tied to.
     const bool tied_head = shape.tie_embeddings && name == head_tensor;
     if (!known.contains(name) && !tied_head && !is_buffer(model.family, name))
       problems.push_back({tensors.place_of(name), "", "is no tensor of a " + model.family + " of this shape", "", 0});
