@@ -3,7 +3,7 @@
 namespace plait::train {
 namespace {
 
-// Micro-batches that the data thread may be ahead.
+// The number of micro-batches by which the data thread may be ahead.
 constexpr std::size_t prefetch_depth = 4;
 
 runtime::HostBatch pointers(const data::HostBatchMemory& memory) {

@@ -1,4 +1,4 @@
-// The data path as an interpreter's BatchSource.
+// Implements an interpreter's BatchSource with the data path.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class TrainingBatches final : public runtime::BatchSource {
   data::BatchPrefetcher prefetcher_;
 };
 
-// Micro-batches that `fill` writes when they are asked for: that of number n (from 0) of this rank.
+// Micro-batches that `fill` writes on demand: it writes micro-batch n (from 0) of this rank.
 class FilledBatches : public runtime::BatchSource {
  public:
   using Fill = std::function<void(std::int64_t n, const data::HostBatchMemory&)>;

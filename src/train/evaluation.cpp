@@ -29,12 +29,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tokens whose losses come back at once.
+// Tokens whose losses are read back together.
 constexpr std::int64_t tokens_at_once = std::int64_t{1} << 20;
-// Elements of logits that are on the host at once.
+// Elements of logits on the host at once.
 constexpr std::int64_t logits_at_once = std::int64_t{1} << 20;
 
-// Micro-batch n of this rank is windows (or sequences) [first, first + micro_batch) of the whole.
+// Micro-batch n of this rank holds windows (or sequences) [first, first + micro_batch) of the whole.
 std::int64_t first_of(const parallel::RankPlan& plan, std::int64_t n) { return batch_shape(plan).first_sample(n); }
 
 std::int64_t rounds_for(const parallel::RankPlan& plan, std::int64_t rows) {
@@ -71,13 +71,13 @@ class Evaluation {
     });
   }
 
-  // On rank 0.
+  // Called on rank 0.
   std::optional<DataSetLoss> data_set_loss() {
     std::unique_ptr<data::ValidationTokens> tokens;
     all_finish("data", [&] { tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab); });
     const Windows windows(tokens->tokens(), config_.data.sequence_length);
     const std::int64_t rounds = rounds_for(plan(), windows.count());
-    std::int64_t counted = 0;  // targets of this rank
+    std::int64_t counted = 0;  // targets counted by this rank
     FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
       tell_progress(n, rounds);
       for (std::int64_t i = 0; i < plan().sizes.micro_batch.batch; ++i) {
@@ -96,7 +96,7 @@ class Evaluation {
     for (std::int64_t done = 0; done < rounds; done += at_once) {
       const std::int64_t count = std::min(at_once, rounds - done);
       const std::vector<double> losses = session_.interpreter().synchronize_token_losses(batches, static_cast<int>(count));
-      sum = std::accumulate(losses.begin(), losses.end(), sum);  // those of targets that do not count are 0
+      sum = std::accumulate(losses.begin(), losses.end(), sum);  // losses of targets that do not count are 0
     }
     const std::vector<double> sums = meeting_.gather_on(0, "loss", sum);
     const std::vector<std::int64_t> counts = meeting_.gather_on(0, "tokens", plan().counts_loss() ? counted : 0);
@@ -128,7 +128,7 @@ class Evaluation {
                             fmt::format("token {} of sequence {} must be from 0 to {}", i, sequence, vocab - 1), "", 0}});
       }
     };
-    if (rank_.is_main) {  // before there is a file
+    if (rank_.is_main) {  // before the file exists
       std::vector<std::int32_t> one(static_cast<std::size_t>(length));
       for (std::int64_t sequence = 0; sequence < sequences; ++sequence) read(sequence, one);
     }
@@ -170,7 +170,7 @@ class Evaluation {
  private:
   const parallel::RankPlan& plan() { return session_.plan(); }
 
-  // What takes each rank as long as its disk does. The others wait for it.
+  // Runs work that lasts as long as this rank's disk needs. The other ranks wait for it.
   template <typename Work>
   void all_finish(const std::string& topic, Work&& work) {
     const auto busy = meeting_.busy();
@@ -178,8 +178,8 @@ class Evaluation {
     meeting_.meet(topic);
   }
 
-  // Where nothing is predicted no target counts, and any token will do: what comes later changes nothing before it. It goes on
-  // with the last document, as starts must ascend.
+  // Positions that predict nothing do not count, so any token will do there: later tokens do not change earlier results. They
+  // continue the last document, as starts must ascend.
   static void read_window(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window,
                           const data::SampleSpans& out) {
     std::ranges::fill(out.tokens, 0);
@@ -205,7 +205,7 @@ class Evaluation {
     return bytes;
   }
 
-  // Columns of the vocabulary's padding are left out.
+  // Leaves out the columns of the vocabulary's padding.
   void write_part(const File& out, std::uint64_t offset, View logits, std::int64_t first_sequence, std::int64_t sequences,
                   std::int64_t length, std::int64_t vocab) {
     const std::int64_t columns = logits.shape[1], first_column = plan().sizes.split.rank * columns;

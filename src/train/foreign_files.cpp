@@ -25,7 +25,7 @@ constexpr std::array side_files{"config.json",
                                 "tokenizer.model",
                                 "chat_template.jinja"};
 
-// Another program may have written it: nothing is expected of it.
+// Another program may have written it, so nothing is taken for granted.
 std::vector<fs::path> origins(const Json& init_from) {
   std::vector<fs::path> paths;
   const auto add = [&](const Json& origin) {

@@ -1,5 +1,5 @@
-// What a model of transformers has beside its weights: config.json, generation_config.json, the tokenizer's files. A run whose
-// weights came from such a model keeps them in RUN_DIR/huggingface, for export.
+// The files that accompany the weights of a model of transformers: config.json, generation_config.json, the tokenizer's files.
+// A run whose weights came from such a model keeps them in RUN_DIR/huggingface, for export.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace plait::train {
 inline constexpr const char* kept_folder = "huggingface";
 inline constexpr std::uint64_t most_side_bytes = std::uint64_t{1} << 30;
 
-// Copies those that `from` has and `to` has not.
+// Copies those that exist in `from` and not in `to`.
 void copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// A directory with those of the model that a run's weights came from: what the run keeps, else what is still where `init_from`
-// (RUN_DIR/init_from.json, null for none) says that the weights, and those that these came from, were. Nothing if there is
-// none.
+// A directory with these files for the model that a run's weights came from: the run's own copy, else the place where
+// `init_from` (RUN_DIR/init_from.json, null for none) says that the weights, or those that they came from, were, if it still
+// exists. nullopt if there is none.
 std::optional<std::filesystem::path> find_side_files(const std::filesystem::path& run_dir,
                                                      const nlohmann::ordered_json& init_from);
 
-// Keeps them in a new run.
+// Keeps the files in a new run.
 void keep_side_files(const std::filesystem::path& run_dir, const nlohmann::ordered_json& init_from);
 
 }  // namespace plait::train

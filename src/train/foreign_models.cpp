@@ -29,21 +29,21 @@ namespace {
 namespace fs = std::filesystem;
 namespace hf = checkpoint::huggingface;
 
-// What an imported run keeps of how its weights were stored.
+// The file in which an imported run keeps the stored form of its weights.
 constexpr const char* kept_form = "form.json";
 const std::string generic_tokenizer = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
 constexpr std::uint64_t most_form_bytes = 1 << 16;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
-// Without a slash at its end.
+// Removes a slash at the end.
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
-// Before there is work whose result has nowhere to go.
+// Checked first, before work whose result would have nowhere to go.
 void require_name(const fs::path& out) {
   if (without_slash(out).empty()) throw ConfigError({{"--out", "", "must be the name of a new directory", "", 0}});
 }
 
-// A directory under another name until it is whole.
+// A directory under a temporary name until it is complete.
 class UnfinishedDirectory {
  public:
   explicit UnfinishedDirectory(const fs::path& target) : target_(without_slash(target)), path_(target_.string() + ".part") {
@@ -68,7 +68,7 @@ class UnfinishedDirectory {
   fs::path target_, path_;
 };
 
-// Whether a model of transformers is what a run computes, weights aside.
+// True if a model of transformers describes what a run computes, weights aside.
 bool describes(const hf::ForeignModel& foreign, const model::ModelShape& shape) {
   const model::ModelShape theirs = model::resolve_shape(foreign.model, foreign.model.vocab, 1);
   const auto sizes = [](const model::ModelShape& s) {
@@ -83,7 +83,7 @@ bool describes(const hf::ForeignModel& foreign, const model::ModelShape& shape) 
   return sizes(theirs) == sizes(shape) && kinds(theirs) == kinds(shape);
 }
 
-// Of what plait trains with, and not with moments.
+// The files of the training weights, without moments.
 std::vector<checkpoint::FileSpec> weight_files(const model::ModelShape& shape) {
   std::vector<checkpoint::FileSpec> files = checkpoint::training_tensors(model::parameters(shape), DType::f32);
   files.resize(1);
@@ -100,7 +100,7 @@ void copy_tensor(const checkpoint::WeightsReader& from, const checkpoint::Tensor
   }
 }
 
-// The form in which an imported run came; nothing of other runs.
+// The form in which an imported run came; nullopt for other runs.
 std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
   const fs::path file = run_dir / kept_folder / kept_form;
   if (!fs::exists(file)) return std::nullopt;
@@ -139,7 +139,7 @@ std::vector<std::string> import_model(const ImportRequest& request) {
   const fs::path& out = unfinished.path();
   Config config = config_of_model(found, without_slash(request.out).filename().string());
   data::create_tokenizer(config)->save(out);
-  // The run's own copy, so that it may be moved.
+  // Names the run's own copy, so that the run may be moved.
   if (!config.data.huggingface.file.empty())
     config.data.huggingface.file = (fs::absolute(request.out) / "tokenizer.json").string();
   if (!config.data.sentencepiece.model.empty())
@@ -184,7 +184,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
     model.vocab = data::has_tokenizer(found.run_dir) ? data::load_tokenizer(found.run_dir)->vocab() : data::vocabulary(config);
   std::optional<hf::ForeignModel> foreign;
   if (side_files) foreign = hf::read_model(*side_files);
-  // A run may train on longer sequences than the model was made for, and mostly does on shorter ones.
+  // A run may train on longer sequences than the model was made for, though most use shorter ones.
   std::int64_t positions = model.max_sequence > 0 ? model.max_sequence : config.data.sequence_length;
   if (foreign) positions = std::max(positions, foreign->positions);
   const model::ModelShape shape = model::resolve_shape(model, model.vocab, positions);
@@ -212,7 +212,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
     }
     notes.push_back("config.json is of the run's model section, which differs from " + (*side_files / "config.json").string());
   } else {
-    // Nothing, or transformers takes tokens of its own class, which are others here.
+    // Written even as null; otherwise transformers uses its own class's tokens, which are different here.
     json["bos_token_id"] = json["eos_token_id"] = nullptr;
     if (config.data.document_token.id >= 0) {
       const bool begins = config.data.document_token.place == DocumentTokenPlace::begin;
@@ -223,7 +223,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
   write_text_file(out / "config.json", json.dump(2) + "\n");
   if (config.data.tokenizer == "huggingface" && fs::exists(found.run_dir / "tokenizer.json")) {
     write_text_file(out / "tokenizer.json", read_text(found.run_dir / "tokenizer.json", most_side_bytes));
-    // Or AutoTokenizer takes the class of the model's type, which has rules of its own in place of the file's.
+    // Without this file AutoTokenizer uses the class of the model's type, with its own rules instead of the file's.
     if (!foreign) write_text_file(out / "tokenizer_config.json", generic_tokenizer + "\n");
     if (!foreign && family == "qwen2")
       notes.push_back(

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Compares what the configuration says with what the weights were trained as.
+// Compares the configuration with the one that the weights were trained under.
 class Comparison {
  public:
   explicit Comparison(std::string checkpoint) : checkpoint_(std::move(checkpoint)) {}
@@ -66,7 +66,7 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.norm", here.norm, there.norm);
   comparison.same("model.mlp", here.mlp, there.mlp);
   comparison.same("model.position", here.position, there.position);
-  // A table of positions is as long as it is; rotary positions have none.
+  // A table of positions fixes its length; rotary positions have none.
   if (here.position == Position::learned && there.position == Position::learned)
     comparison.same("model.max_sequence", here.max_sequence, there.max_sequence);
   comparison.same("model.tie_embeddings", here.tie_embeddings, there.tie_embeddings);
@@ -75,7 +75,7 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.qk_norm", here.qk_norm, there.qk_norm);
 }
 
-// What no tensor's shape tells.
+// Compares settings that no tensor's shape shows.
 void compare_arithmetic(const ModelConfig& here, const ModelConfig& there, Comparison& comparison) {
   comparison.same("model.norm_epsilon", here.norm_epsilon, there.norm_epsilon);
   if (here.position == Position::rope) {
@@ -93,8 +93,8 @@ void compare_arithmetic(const ModelConfig& here, const ModelConfig& there, Compa
   comparison.same("model.window_layers", here.window_layers, there.window_layers);
 }
 
-// The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a
-// difference was found: there is none then.
+// The tokenizer of the new run; `theirs`: the tokenizer of the weights' training, null if unknown. Null if a difference was
+// found.
 std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
                                                         const std::shared_ptr<const data::Tokenizer>& theirs,
                                                         const std::filesystem::path& run_dir, Comparison& comparison,
@@ -148,8 +148,8 @@ std::string learning_rates(const Config& before, const Config& after, std::int64
                      step + 1);
 }
 
-// What is recorded of the checkpoint's own origin, and of that one's. Another program may have written it: nothing is expected
-// of it.
+// The recorded origin of the checkpoint, and of that origin. Another program may have written it, so nothing is taken for
+// granted.
 Json lineage_in(const Json& state) {
   Json lineage = Json::array();
   const auto found = state.is_object() ? state.find("init_from") : state.end();
@@ -162,7 +162,7 @@ Json lineage_in(const Json& state) {
   return lineage;
 }
 
-// What the weights are, and what is known of how they were trained.
+// The weights, with the known facts about their training.
 struct Origin {
   std::unique_ptr<checkpoint::WeightsReader> reader;
   std::optional<Config> config;
@@ -178,7 +178,7 @@ Origin origin_of(const checkpoint::FoundCheckpoint& found, const Config& config)
     FoundModel model = find_model(found.directory);
     origin.config = config_of_model(model, "model");
     if (model.no_tokenizer.empty()) origin.tokenizer = data::create_tokenizer(*origin.config);
-    // Whoever gives a tokenizer does not miss it.
+    // A user who gives a tokenizer does not miss it.
     if (data::has_text(config.data.tokenizer)) model.no_tokenizer.clear();
     if (config.data.tokenizer != "sentencepiece") model.other_tokenizer.clear();
     origin.notes = model.notes();
@@ -250,9 +250,10 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
   Comparison comparison(reader.directory().string());
   std::shared_ptr<const data::Tokenizer> tokenizer;
   if (data::has_tokenizer(run_dir)) tokenizer = data::load_tokenizer(run_dir);
-  std::vector<std::string> notes;  // of a run that has a tokenizer already
+  std::vector<std::string> notes;  // about a run that already has a tokenizer
   const auto is_gone = [](const std::string& file) { return !file.empty() && !std::filesystem::exists(file); };
-  const bool is_kept = is_gone(config.data.huggingface.file) || is_gone(config.data.sentencepiece.model);  // by the run alone
+  const bool is_kept =
+      is_gone(config.data.huggingface.file) || is_gone(config.data.sentencepiece.model);  // only the run has a copy
   const std::string& kind = config.data.tokenizer;
   const bool is_other = tokenizer && kind != tokenizer->kind();
   if (is_other && !(data::has_text(kind) && data::has_text(tokenizer->kind()))) {
@@ -262,12 +263,12 @@ void require_same_model(const Config& config, const checkpoint::CheckpointReader
   } else if (is_other || (tokenizer && !is_kept)) {
     common_tokenizer(config, tokenizer, run_dir, comparison, notes);
   }
-  if (const std::optional<Config> before = config_under(reader)) {  // else the tensors tell
+  if (const std::optional<Config> before = config_under(reader)) {  // else the tensors decide
     const std::int64_t vocab = tokenizer ? tokenizer->vocab() : 1;
     compare_shapes(model::resolve_shape(config.model, vocab, config.data.sequence_length),
                    model::resolve_shape(before->model, vocab, before->data.sequence_length), comparison);
     compare_widths(config, parallel::master_type(*before), reader.directory().string(), comparison);
-    // Whoever reads the run goes by what it was started with; a new run may differ (--init-from).
+    // A resumed run must keep the arithmetic it was started with; a new run may differ (--init-from).
     compare_arithmetic(config.model, before->model, comparison);
   }
   comparison.finish();
@@ -277,7 +278,7 @@ std::shared_ptr<const data::Tokenizer> same_tokenizer(const Config& config,
                                                       const std::shared_ptr<const data::Tokenizer>& theirs,
                                                       const std::filesystem::path& run_dir) {
   Comparison comparison(run_dir.string());
-  std::vector<std::string> notes;  // of tokenizers that cannot be compared
+  std::vector<std::string> notes;  // about tokenizers that cannot be compared
   std::shared_ptr<const data::Tokenizer> tokenizer = common_tokenizer(config, theirs, run_dir, comparison, notes);
   comparison.finish();
   return tokenizer;
@@ -300,10 +301,10 @@ InitialWeights open_initial_weights(const Config& config) {
       model::resolve_shape(config.model, weights.tokenizer ? weights.tokenizer->vocab() : 1, config.data.sequence_length);
   const std::optional<Config>& before = origin.config;
   if (before) {
-    // Where the vocabulary follows from the tokenizer and that is not known, the tensors tell.
+    // If the vocabulary follows from the tokenizer and that is unknown, the tensors decide.
     const std::int64_t vocab = before->model.vocab > 0 ? before->model.vocab : theirs ? theirs->vocab() : shape.vocab;
     model::ModelShape there = model::resolve_shape(before->model, vocab, before->data.sequence_length);
-    if (!weights.tokenizer) there.vocab = shape.vocab;  // told of already
+    if (!weights.tokenizer) there.vocab = shape.vocab;  // reported already
     compare_shapes(shape, there, comparison);
     const auto note = [&](const char* key, double now, double then) {
       if (now == then) return;
@@ -321,7 +322,7 @@ InitialWeights open_initial_weights(const Config& config) {
   const std::vector<model::Parameter> parameters = model::parameters(shape);
   compare_contents(config, reader, parameters, comparison);
   comparison.finish();
-  // What no configuration says, the tensors do.
+  // The tensors decide what no configuration says.
   expect_training_tensors(reader, shape, parallel::master_type(config),
                           wanted.optimizer ? Restored::everything : Restored::weights);
 

@@ -9,7 +9,7 @@
 namespace plait::train {
 namespace {
 
-// The share of the fall that is still to come when `done` of its steps have been taken: 1 at 0, 0 at 1.
+// The remaining share of the decay when the fraction `done` of its steps has been taken: 1 at 0, 0 at 1.
 double left_of_decay(DecayShape shape, double done) {
   if (shape == DecayShape::cosine) return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
   return 1.0 - (shape == DecayShape::minus_sqrt ? std::sqrt(done) : done);
@@ -45,11 +45,11 @@ double LearningRate::at(std::int64_t step) const {
 
 std::string moved_schedule(const TrainConfig& before, const TrainConfig& now, std::int64_t step) {
   const LearningRate was(before.optimizer, before.steps), is(now.optimizer, now.steps);
-  // Counted from 0. A run that had come to its end would have kept its last rate.
+  // Counted from 0. A completed run would have kept its last rate.
   const std::int64_t next = step, last = std::max(next, std::min(before.steps, now.steps) - 1);
-  // Falls that begin apart differ where the later one begins, and those of two shapes a third of the way down.
+  // Decays that begin at different steps differ where the later one begins, and those of two shapes a third of the way down.
   const std::int64_t falls = std::max(before.steps - was.decay_steps(), now.steps - is.decay_steps());
-  std::int64_t first = -1;  // of these that moves
+  std::int64_t first = -1;  // of the steps with another rate
   for (std::int64_t of : {next, last, falls - 1, falls + (last - falls) / 3}) {
     of = std::clamp(of, next, last);
     if (first < 0 && was.at(of) != is.at(of)) first = of == last ? next : of;

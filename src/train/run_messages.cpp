@@ -71,7 +71,7 @@ void print_sample(const Config& config, const std::filesystem::path& run_dir, De
     fmt::print("{}", text);
     std::fflush(stdout);
   };
-  // A model that was trained by many need not fit one of them. The run has come to its end all the same.
+  // A model trained on many devices need not fit on one. The run is complete all the same.
   const auto say_none = [](const std::exception& error) {
     message_to_stderr(fmt::format("no sample (train.sample_tokens) by one device: {}", error.what()));
   };

@@ -1,4 +1,4 @@
-// What a training run says of itself at its start and at its end. Rank 0 says it.
+// The messages of a training run at its start and its end, printed by rank 0.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,19 @@
 
 namespace plait::train {
 
-// ConfigError where the sample that is due after the last step cannot be made: here, and not then.
+// ConfigError if the sample due after the last step cannot be made: checked at the start, not at the end.
 void require_sample(const TrainConfig& train, const data::Tokenizer& tokenizer);
 
-// What is lost if the run is killed, of one that saves nothing before its last step; "" of the others.
+// The loss if the run is killed, for a run that saves nothing before its last step; "" for others.
 std::string work_at_risk(const Config& config, const RunStart& start);
 
-// Of a run that `reason` has stopped after `step`: what is kept, and how to go on.
+// For a run that `reason` stopped after `step`: the part that is kept, and how to continue.
 std::string stopped_text(const TrainRequest& request, const RunStart& start, std::int64_t step, const std::string& reason);
 
-// Where the time of a step went, mean of `steps`, on rank 0 and on the one that lost most. `ledgers`: by rank; `width`:
-// columns.
+// The use of a step's time, mean of `steps`, on rank 0 and on the rank that lost most. `ledgers`: by rank; `width`: columns.
 std::string spent_text(const std::vector<parallel::Ledger>& ledgers, int steps, int width);
 
-// The sample, on stdout, of a run that has come to its end, or why there is none. Makes a launch of its own on `device`.
+// Prints the sample of a completed run to stdout, or the reason why there is none. Makes its own launch on `device`.
 void print_sample(const Config& config, const std::filesystem::path& run_dir, Device device);
 
 }  // namespace plait::train

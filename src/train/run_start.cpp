@@ -31,12 +31,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t longest_path = 4096, longest_digest = 16;
-constexpr std::chrono::milliseconds seen_late{1000};  // of a file that another host has just written
+constexpr std::chrono::milliseconds seen_late{1000};  // for a file that another host has just written
 
 // Takes the lock of a run's directory, before anything in it is read or written.
 using Own = std::function<void(const fs::path& run_dir)>;
 
-// What to say of a run.dir and a run.name that are not those that the run was started with: it stays where it is.
+// A note if run.dir and run.name differ from the run's own, which are kept: a run does not move.
 std::string ignored_place(const Config& config, const fs::path& run_dir) {
   try {
     const RunConfig was = checkpoint::load_run_config(run_dir).run;
@@ -51,8 +51,8 @@ std::string ignored_place(const Config& config, const fs::path& run_dir) {
 }
 
 RunStart resume_run(const Config& config, const fs::path& path, const Own& own, RunOrigin& origin) {
-  std::error_code missing;  // which find_checkpoint tells
-  // In this order: links in `path` may lead out of the run, where checkpoints/ is one.
+  std::error_code missing;  // reported by find_checkpoint
+  // In this order: links in `path` may lead out of the run, if checkpoints/ is one.
   const fs::path run_dir = fs::canonical(checkpoint::run_directory_of(path), missing);
   if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
   const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
@@ -69,7 +69,7 @@ RunStart resume_run(const Config& config, const fs::path& path, const Own& own, 
   if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
   return {.run_dir = found.run_dir,
           .checkpoint = found.directory,
-          .owner = {},  // of any run, see agree_on_start()
+          .owner = {},  // of no run in particular, see agree_on_start()
           .digest = reader.digest(),
           .resumed = true,
           .step = found.step,
@@ -86,7 +86,7 @@ RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const O
   return start;
 }
 
-// Samples that a run which goes on with `checkpoint` counts as taken.
+// The number of samples that a run continuing from `checkpoint` counts as used.
 std::int64_t samples_before(const Config& config, const fs::path& checkpoint, RunOrigin& origin) {
   const checkpoint::CheckpointReader reader(checkpoint);
   if (has_sample_record(reader)) return samples_taken(reader);
@@ -117,7 +117,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   return start;
 }
 
-// Rank 0 tells the others paths as text (comm/fields.h).
+// Rank 0 sends paths to the others as text (comm/fields.h).
 void require_tellable(const std::string& key, const std::string& path) {
   const bool has_control = std::ranges::any_of(path, is_control);
   if (!has_control && !first_invalid_utf8(path)) return;
@@ -127,10 +127,10 @@ void require_tellable(const std::string& key, const std::string& path) {
                       "", 0}});
 }
 
-// Of all that rank 0 is going to tell, before anything is made or read.
+// Checks all paths that rank 0 is going to send, before anything is made or read.
 void require_tellable_paths(const Config& config, const fs::path& resume) {
   const auto existing = [](const std::string& key, const fs::path& path) {
-    std::error_code missing;  // which is told later
+    std::error_code missing;  // reported later
     require_tellable(key, path.string());
     require_tellable(key, fs::weakly_canonical(path, missing).string());
   };
@@ -144,7 +144,7 @@ void require_tellable_paths(const Config& config, const fs::path& resume) {
 void require_directory_of_rank_0(const Config& config, const RunStart& start, comm::Meeting& meeting) {
   const auto busy = meeting.busy();
   if (checkpoint::RunLock::is_owned_by(start.run_dir, start.owner, seen_late)) return;
-  meeting.check();  // a job that has ended has taken the directory away
+  meeting.check();  // a job that has ended has removed the directory
   const std::string value = start.resumed ? start.run_dir.string() : config.run.dir;
   throw ConfigError(
       {{start.resumed ? "--resume" : "run.dir", value,

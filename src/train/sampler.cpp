@@ -48,7 +48,7 @@ void generate(const SampleRequest& request, const Config& config, const data::To
   std::vector<std::int32_t> text = prompt_tokens(tokenizer, request.prompt, "--prompt");
   std::string decoded = tokenizer.decode(text);
   std::size_t shown = 0;
-  // A character of which a token has the first bytes only is shown when the others are there.
+  // A character of which only the first bytes have come is shown when the rest has.
   const auto show = [&](std::size_t end) {
     if (end > shown) on_text(decoded.substr(shown, end - shown));
     shown = std::max(shown, end);
@@ -57,14 +57,14 @@ void generate(const SampleRequest& request, const Config& config, const data::To
   const auto sequence = static_cast<std::size_t>(config.data.sequence_length);
   const Random random(request.seed, "sample");
   for (std::int64_t n = 0; n < request.tokens; ++n) {
-    // The last `sequence` tokens; what is behind the end cannot be seen by causal attention and may be anything.
+    // The last `sequence` tokens. Causal attention does not see past the end, so any tokens may follow.
     const std::size_t length = std::min(text.size(), sequence);
     std::vector<std::int32_t> window(text.end() - static_cast<std::ptrdiff_t>(length), text.end());
     window.resize(sequence, 0);
     const std::vector<float> logits = interpreter.synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
     const double uniform = static_cast<double>(random.uniform(static_cast<std::uint64_t>(n)));
     text.push_back(draw(logits, request.temperature, request.top_k, uniform));
-    // Decoded as a whole: what a token adds to the text can depend on the tokens before it.
+    // Decoded as a whole, because the text of a token can depend on the tokens before it.
     decoded = tokenizer.decode(text);
     show(decoded.size() - unfinished_utf8(decoded));
   }
@@ -85,9 +85,9 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   config.parallel = {};
   config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
-  // One sequence may not have the length that FP8 products need, and one scale for a whole micro-batch would be another one.
+  // One sequence may not have the length that FP8 products need, and its scale would differ from that of a whole micro-batch.
   if (config.precision.matmul == MatmulType::fp8) config.precision.matmul.reset();
-  config.data.documents = Documents::joined;  // the prompt and what follows it
+  config.data.documents = Documents::joined;  // the prompt and its continuation
   const std::shared_ptr<const data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
 
   launch::LaunchPlan alone;

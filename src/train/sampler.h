@@ -1,4 +1,4 @@
-// Text from a trained model.
+// Generates text from a trained model.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct SampleRequest {
   std::uint64_t seed = 1234;
 };
 
-// The tokens of a text to continue. ConfigError on `key`, which gave it, where there are none.
+// The tokens of a text to continue. ConfigError on `key`, which gave it, if there are none.
 std::vector<std::int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const std::string& prompt, const std::string& key);
 
 // Generates text on one device and passes it to `on_text` piece by piece: the prompt first, then one piece per token.

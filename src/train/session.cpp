@@ -19,7 +19,7 @@
 namespace plait::train {
 namespace {
 
-// What cannot be there is the configuration's fault, not the allocator's. `takes`: in words.
+// An impossible size is the configuration's fault, not the allocator's. `takes`: in words.
 [[noreturn]] void refuse(const model::MicroBatchShape& micro_batch, bool halves, const std::string& takes, Device device,
                          double there) {
   throw ConfigError(
@@ -30,14 +30,14 @@ namespace {
         "", 0}});
 }
 
-// Before anything is made.
+// Checked before anything is made.
 parallel::RankPlan fitting(parallel::RankPlan plan, Device device, double there) {
   const auto needed = static_cast<double>(plan.memory.total_bytes());
   if (needed > there) refuse(plan.sizes.micro_batch, plan.schedule.halves, format_bytes(needed), device, there);
   return plan;
 }
 
-// Before it is planned, too, of what no device has: a plan of thousands of blocks takes minutes to make.
+// Sizes that no device has are refused even before planning: a plan of thousands of blocks takes minutes to make.
 parallel::RankPlan plan_if_possible(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
   const parallel::Layout layout = parallel::resolve_layout(config.parallel, rank.size);
   const parallel::JobOutline outline = parallel::outline_plans(config, vocab, layout, rank.device.kind);
@@ -58,14 +58,14 @@ std::size_t memory_limit(const Config& config) {
   return config.launch.memory_gib > 0 ? static_cast<std::size_t>(config.launch.memory_gib * gib) : DeviceMemory::no_limit;
 }
 
-// Nothing where the rank is alone.
+// nullopt if the rank is alone.
 std::optional<comm::p2p::JobFacts> job_facts(const launch::RankContext& rank, const runtime::GroupOptions& options) {
   if (rank.size == 1) return std::nullopt;
   comm::Meeting meeting = rank.meeting("facts", options.timeout);
   return comm::p2p::JobFacts(rank.device, options.peer_access, meeting);
 }
 
-// What there is for this rank: ranks that are CPUs of one host share its memory.
+// This rank's share of memory: ranks that are CPUs of one host share its memory.
 std::size_t part_of_device(const launch::RankContext& rank, const std::optional<comm::p2p::JobFacts>& facts) {
   std::size_t sharing = 1;
   if (facts && rank.device.kind == DeviceKind::host) {
@@ -101,7 +101,7 @@ Session::Session(parallel::RankPlan plan, const runtime::GroupOptions& options, 
   } catch (const OutOfMemoryError& error) {
     throw OutOfMemoryError(fmt::format("{}. {}", error.what(), memory_remedy));
   }
-  // Links allocate what messages arrive in by themselves, for this rank.
+  // Links allocate their receive buffers themselves, on behalf of this rank.
   if (const std::size_t used = memory_.live_bytes() + interpreter_->linked_bytes(); used > memory_limit) {
     const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
     throw OutOfMemoryError(fmt::format(
@@ -135,7 +135,7 @@ Session::~Session() {
 
 namespace {
 
-// comm.p2p_pairs by ranks: the configuration counts GPUs, where these are placed.
+// comm.p2p_pairs in terms of ranks: the configuration counts GPUs if these are placed.
 std::map<std::pair<int, int>, Transport> pair_transports(const Config& config) {
   std::map<int, int> rank_of;  // by GPU
   for (std::size_t rank = 0; rank < config.placement.devices.size(); ++rank) {
@@ -145,7 +145,7 @@ std::map<std::pair<int, int>, Transport> pair_transports(const Config& config) {
   for (const std::string& text : config.comm.p2p_pairs) {
     PairTransport pair = pair_transport(text).value();
     if (!rank_of.empty()) {
-      if (!rank_of.contains(pair.a) || !rank_of.contains(pair.b)) continue;  // of a GPU that has no rank
+      if (!rank_of.contains(pair.a) || !rank_of.contains(pair.b)) continue;  // a GPU without a rank
       pair.a = rank_of[pair.a], pair.b = rank_of[pair.b];
     }
     by_ranks[std::minmax(pair.a, pair.b)] = pair.transport;

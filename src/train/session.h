@@ -18,30 +18,28 @@
 
 namespace plait::train {
 
-// What the memory plan said and what the device says.
+// Planned and actual memory use.
 struct MemoryReport {
-  std::size_t planned_bytes = 0;    // the plan: one arena, and what messages arrive in
-  std::size_t allocated_bytes = 0;  // by plait on the device, at its peak, by its links too
-  std::size_t device_bytes = 0;     // in use on the device, by the driver's account (all processes); 0 on the host
+  std::size_t planned_bytes = 0;    // by the plan: one arena, and receive buffers
+  std::size_t allocated_bytes = 0;  // by plait on the device, at its peak, including its links
+  std::size_t device_bytes = 0;     // in use on the device, reported by the driver (all processes); 0 on the host
   std::string to_string(int rank) const;
 };
 
 class Session {
  public:
   // Collective over all ranks of the job. `vocab`: of the tokenizer. ConfigError, before anything is made, for a plan that
-  // takes more memory than there is for this rank: of a GPU all, of a host's memory its share among the ranks that are CPUs
-  // there.
+  // needs more memory than this rank has: all of a GPU, or its share of a host's memory among the ranks that are CPUs there.
   Session(const Config& config, std::int64_t vocab, launch::RankContext& rank);
-  // With a plan made already.
-  // `memory_limit`: bytes that this rank may have of its device.
+  // With an existing plan. `memory_limit`: bytes of its device that this rank may use.
   Session(parallel::RankPlan plan, runtime::GroupOptions groups, launch::RankContext& rank,
           std::size_t memory_limit = DeviceMemory::no_limit);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  // What `work`, the rank's part of the job, returns; once. The rank's life ends with it: as one that came to its end, or by
-  // what `work` throws (runtime/rank_life.h). A session that is destroyed without has failed.
+  // Runs `work`, the rank's part of the job, once, and returns its result. The rank's life ends with it: successfully, or with
+  // the exception of `work` (runtime/rank_life.h). A session that is destroyed without running has failed.
   template <typename Work>
   std::invoke_result_t<Work> run(Work&& work) {
     const Retirement retirement(*life_);
@@ -51,15 +49,15 @@ class Session {
   runtime::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
   MemoryReport memory_report() const;
-  // Of the links that this rank sends on.
+  // Reports of the links that this rank sends on.
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
-  // Within a group whose collectives go by links.
+  // Reports of the links within a group whose collectives use links.
   const std::vector<comm::p2p::LinkReport>& links_within(const parallel::GroupStream& group) { return links_within_[group]; }
-  // By which ways everything goes: gather_paths() (report/path_table.h). On rank 0 of several; null elsewhere.
+  // The ways of all communication: gather_paths() (report/path_table.h). On rank 0 of more than one; null elsewhere.
   const nlohmann::ordered_json& paths() const { return paths_; }
 
  private:
-  // `facts`: nothing where the rank is alone.
+  // `facts`: nullopt if the rank is alone.
   Session(parallel::RankPlan plan, const runtime::GroupOptions& options, launch::RankContext& rank, std::size_t memory_limit,
           const std::optional<comm::p2p::JobFacts>& facts);
 
@@ -69,7 +67,7 @@ class Session {
     runtime::RankLife& life;
   };
 
-  std::optional<launch::Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
+  std::optional<launch::Watchdog> watchdog_;  // destroyed last: it ends the process when the rest cannot
   std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
@@ -81,11 +79,11 @@ class Session {
 // The plan that the rank carries out.
 parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank);
 
-// What the configuration says about this rank's communicators.
+// The configuration's options for this rank's communicators.
 runtime::GroupOptions group_options(const Config& config, Device device);
 
-// FLOP/s of one device that count as an MFU of 1: log.peak_tflops, else those of the data sheet, with products in FP8 the mix
-// of both kinds (model/model_flops.h). Nothing for a device that is not known.
+// FLOP/s of one device that count as an MFU of 1: log.peak_tflops, else the data sheet's, mixing both kinds of products with
+// FP8 (model/model_flops.h). nullopt for an unknown device.
 std::optional<double> peak_flops(const Config& config, const parallel::RankPlan& plan, Device device);
 
 // Optimizer settings of update number `update` (1-based) at learning rate `lr`.

@@ -18,14 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 namespace hf = checkpoint::huggingface;
 
-// On one line.
+// The error's reason on one line.
 std::string reason(const ConfigError& error) {
   if (error.problems().empty()) return error.what();
   const ConfigProblem& problem = error.problems().front();
   return fmt::format("{}{}{}: {}", problem.path, problem.value.empty() ? "" : "=", problem.value, problem.rule);
 }
 
-// Why the tokenizer in `file` cannot be taken, which `load` makes; "" if it can, or is not there.
+// The reason why the tokenizer in `file`, which `load` makes, cannot be used; "" if it can, or does not exist.
 template <typename Load>
 std::string why_not(const fs::path& file, std::int64_t vocab, const Load& load) {
   try {
@@ -38,7 +38,7 @@ std::string why_not(const fs::path& file, std::int64_t vocab, const Load& load) 
   }
 }
 
-// Fills keys.tokenizer and what goes with it, and says what was not taken and why.
+// Fills keys.tokenizer and related members, and notes what was not taken over and why.
 void find_tokenizer(const fs::path& model, FoundModel& found) {
   ModelDirectory& keys = found.keys;
   const fs::path file = model / "tokenizer.json", pieces = model / "tokenizer.model";
@@ -53,7 +53,7 @@ void find_tokenizer(const fs::path& model, FoundModel& found) {
   }
   if (is_there(pieces)) {
     const std::string why_no_pieces = why_not(pieces, keys.model.vocab, [&](const fs::path& path) {
-      // Text that has them would be other tokens than the model was trained with.
+      // Text with added tokens would be encoded differently from the model's training.
       if (!is_there(file)) return data::load_sentencepiece(path);
       refuse_dangling_link(file);
       return data::load_sentencepiece(path, data::added_tokens_of(file));
@@ -100,7 +100,7 @@ FoundModel find_model(const fs::path& directory) {
 ModelDirectory read_model_directory(const std::string& directory) { return find_model(directory).keys; }
 
 Config config_of_model(const FoundModel& model, const std::string& name, const std::vector<std::string>& overrides) {
-  // Long windows take memory: what is more is asked for (data.sequence_length).
+  // Long windows need memory, so a larger one must be asked for (data.sequence_length).
   const std::int64_t sequence = std::min<std::int64_t>(model.positions, 1024);
   const std::string text = fmt::format(
       "run: {{name: {}}}\n"
@@ -130,7 +130,7 @@ std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, c
   }
   if (data::has_tokenizer(run_dir)) {
     std::shared_ptr<const data::Tokenizer> own = data::load_tokenizer(run_dir);
-    // Of token ids, the run's own tokenizer tells the text.
+    // For token ids, the run's own tokenizer gives the text.
     if (!data::has_text(data.tokenizer) || is_that_of(checkpoint::load_config_of(run_dir))) return own;
     return same_tokenizer(config, own, run_dir);
   }

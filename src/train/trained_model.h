@@ -1,5 +1,5 @@
-// Models that exist already: runs, checkpoints, and models of Hugging Face transformers, as configurations and with the
-// tokenizer that their weights know.
+// Existing models (runs, checkpoints, and models of Hugging Face transformers) as configurations, with the tokenizer of their
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace plait::train {
 
-// A model of transformers in keys of a configuration, and what does not come with it.
+// A model of transformers as keys of a configuration, and notes on what is missing.
 struct FoundModel {
-  ModelDirectory keys;                     // its tokenizer, else data.tokenizer: tokens
-  std::int64_t positions = 0;              // the longest sequence that it was made for
-  std::string no_tokenizer;                // why its tokenizer is not taken over; "" if it is
-  std::string other_tokenizer;             // why it is tokenizer.model and not the tokenizer.json beside it; "" if it is not so
-  bool has_dropout = false;                // which plait does not compute
+  ModelDirectory keys;          // its tokenizer; without one, data.tokenizer: tokens
+  std::int64_t positions = 0;   // its longest sequence
+  std::string no_tokenizer;     // the reason its tokenizer is not taken over; "" if it is
+  std::string other_tokenizer;  // the reason for using tokenizer.model instead of the tokenizer.json next to it; "" otherwise
+  bool has_dropout = false;     // plait does not compute it
   std::vector<std::string> notes() const;  // for the user
 };
 
-// Reads config.json and tokenizer, and no weights. ConfigError as checkpoint::huggingface::read_model() has it.
+// Reads config.json and tokenizer, and no weights. ConfigError as for checkpoint::huggingface::read_model().
 FoundModel find_model(const std::filesystem::path& directory);
 
-// What `model.from` stands for: the reader for load_config().
+// The expansion of `model.from`: the reader for load_config().
 ModelDirectory read_model_directory(const std::string& directory);
 
-// A configuration that stands for the model where a user has given none: what does not follow from it (data, steps) only fills
-// its place.
+// A configuration for the model if the user has given none: keys that do not follow from it (data, steps) only hold their
+// places.
 Config config_of_model(const FoundModel& model, const std::string& name, const std::vector<std::string>& overrides = {});
 
-// The configuration that weights were trained with, from whatever checkpoint::find_weights() accepts. ConfigError if a lone
-// checkpoint holds none.
+// The configuration that weights were trained with, from any path that checkpoint::find_weights() accepts. ConfigError if a
+// lone checkpoint holds none.
 Config trained_config(const std::filesystem::path& weights, const std::vector<std::string>& overrides = {});
 
-// The tokenizer that the run in `run_dir` keeps; that of the configuration where it is a copy of a checkpoint without its run,
-// or a model of transformers. ConfigError where the configuration names another one than these.
+// The tokenizer kept by the run in `run_dir`; the configuration's for a copy of a checkpoint without its run, or for a model of
+// transformers. ConfigError if the configuration names a different one.
 std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, const std::filesystem::path& run_dir);
 
 }  // namespace plait::train

@@ -61,7 +61,7 @@ using Clock = std::chrono::steady_clock;
 
 // The first tensor of a rank that is not finite, if it has one.
 struct BadTensor {
-  std::int64_t order = -1;  // of execution; -1: of a weight, before it
+  std::int64_t order = -1;  // position in the order of execution; -1: a weight, before it
   std::string where;        // empty: all are finite
 };
 
@@ -87,7 +87,7 @@ class Reporter {
 
   Progress& progress() { return progress_; }
 
-  // Before the first step: until then the run directory is as it was.
+  // Called before the first step: until then the run directory stays as it was.
   void begin_records(const RunStart& start) {
     metrics_.emplace(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt);
     write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
@@ -161,7 +161,7 @@ class Trainer {
     if (const std::string lost = work_at_risk(config_, start_); !lost.empty()) say(lost);
   }
 
-  // Whether it came to its end: false if it was stopped.
+  // True if the run is complete, false if it was stopped.
   bool run() {
     return session_.run([this] { return take_steps(); });
   }
@@ -169,7 +169,7 @@ class Trainer {
   const fs::path& run_dir() const { return start_.run_dir; }
 
  private:
-  // All ranks have read it before one can fail, which takes the directory of a new run away.
+  // All ranks read it before one can fail, because a failure removes the directory of a new run.
   std::unique_ptr<data::Tokenizer> load_tokenizer() {
     const auto busy = meeting_.busy();
     std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(start_.run_dir);
@@ -235,14 +235,14 @@ class Trainer {
     return true;
   }
 
-  // How many steps may be enqueued: those that are run before a run can stop, so not more than about 50 ms of them, and at
-  // least two, so that the device has the next one when it is done with one.
+  // The number of steps that may be enqueued. They still run before a run can stop, so at most about 50 ms of them, and at
+  // least two, so that the device has the next one when it finishes one.
   int steps_ahead() const {
     if (latest_.device_ms <= 0) return runtime::Interpreter::results_in_flight;
     return static_cast<int>(std::clamp(50.0f / latest_.device_ms, 2.0f, float{runtime::Interpreter::results_in_flight}));
   }
 
-  // False, for run().
+  // Returns false, for run().
   bool say_stopped(std::int64_t step) {
     if (!reporter_) return false;
     reporter_->progress().finish();
@@ -291,7 +291,7 @@ class Trainer {
     }
   }
 
-  // Beside what was measured, once that is.
+  // Adds the prediction to the measurements, once there are any.
   void hold_to_account() {
     if (run_ledger_.steps() == 0) return;
     const MemoryReport memory = session_.memory_report();
@@ -328,7 +328,8 @@ class Trainer {
     meeting_.meet("loaded");
   }
 
-  // The first step is next: a new run keeps its directory, and what an earlier start recorded of later steps makes way.
+  // Called when the first step is next: a new run keeps its directory, and records of later steps by an earlier start are
+  // removed.
   void take_over_run_directory() {
     if (!rank_.is_main) return;
     if (origin_.uncertain) origin_.uncertain->keep();
@@ -338,9 +339,9 @@ class Trainer {
     for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step)) say("set aside: " + moved.string());
   }
 
-  // A run that is resumed goes on with the samples that come next; a fork may go on with others, and says so.
+  // A resumed run goes on with the next samples; a fork may go on with others, and says so.
   void compare_samples(const checkpoint::CheckpointReader& checkpoint) {
-    if (!has_sample_record(checkpoint)) return;  // told of already (train/run_start.h)
+    if (!has_sample_record(checkpoint)) return;  // reported already (train/run_start.h)
     std::vector<ConfigProblem> differences = order_differences(checkpoint, *dataset_);
     if (differences.empty()) return;
     if (!start_.resumed) {
@@ -352,7 +353,7 @@ class Trainer {
     throw ConfigError(std::move(differences));
   }
 
-  // The kernels that the steps before were computed with, so that the next ones have the same bits.
+  // Adopts the kernels that the earlier steps were computed with, so that the next ones have the same bits.
   void adopt_choices(const checkpoint::CheckpointReader& checkpoint) {
     runtime::Interpreter& interpreter = session_.interpreter();
     const auto choices = kernel_choices(checkpoint);
@@ -365,7 +366,7 @@ class Trainer {
     }
   }
 
-  // Waits for results until no more than `most` are pending.
+  // Waits for results until at most `most` are pending.
   void take_results(int most) {
     runtime::Interpreter& interpreter = session_.interpreter();
     while (interpreter.pending_results() > most) take(interpreter.synchronize_result());
@@ -379,26 +380,26 @@ class Trainer {
     if (result.update > start_.step + 1) run_ledger_.add(result.ledger);
   }
 
-  // Whether the run is to stop; then the step is saved.
+  // True if the run is to stop; then the step is saved.
   bool after_step(std::int64_t step, const TrainingBatches& batches) {
     const bool first = step == start_.step + 1;
     const bool last = step == config_.train.steps;
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
     const bool evaluate = (every(config_.train.eval_every) || last) && dataset_->validation_tokens() > 0;
     const bool save = is_saved(config_, step);
-    // The first step still starts things up; it is reported by itself so that it does not blur the next window's speed.
+    // The first step includes start-up; it is reported separately so that it does not distort the next window's speed.
     const bool report = first || last || every(config_.log.every) || evaluate;
     bool saved = false;
     const auto save_once = [&] {
       if (!std::exchange(saved, true)) checkpoint(step);
     };
-    // There is room for the next step before it is asked whether there will be one: what is enqueued is run.
+    // Room for the next step is made before asking whether to stop, because enqueued steps run in any case.
     const int most_pending = report || save ? 0 : steps_ahead() - 1;
     take_results(most_pending);
     bool stop = stop_.stop_here();
     ++window_steps_;
     if (stop) take_results(0);
-    if (stop && last) save_once();  // the evaluation may take longer than whoever sent the signal waits
+    if (stop && last) save_once();  // the evaluation may take longer than the sender of the signal waits
     if (report) {
       const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
       std::optional<runtime::EvaluationLoss> evaluated;
@@ -418,7 +419,7 @@ class Trainer {
       }
       if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
-      if (validation && !std::isfinite(*validation)) {  // before its checkpoint: the next step, which would halt, may not come
+      if (validation && !std::isfinite(*validation)) {  // before the checkpoint: the next step, which would halt, may not come
         meeting_.meet("ruined");  // what rank 0 recorded of the step is written before any rank ends the job
         throw Error(fmt::format("step {}: validation loss {}: the weights that it made compute nothing finite; {}", step,
                                 unsigned_nan(*validation), kept()));
@@ -433,7 +434,7 @@ class Trainer {
     return stop;
   }
 
-  // What the steps of the run were spent on, on this rank and on the one that lost most.
+  // Reports the use of the steps' time, on this rank and on the rank that lost most.
   void report_ledgers() {
     if (rank_.size == 1 || run_ledger_.steps() == 0) return;
     const std::vector<parallel::Ledger> ledgers = meeting_.gather_on(0, "ledger", run_ledger_.mean());
@@ -453,7 +454,7 @@ class Trainer {
     return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()), cut);
   }
 
-  // Takes what the disk takes, which is longer than any collective may.
+  // The time depends on the disk and may exceed the limit of any collective.
   void checkpoint(std::int64_t step) {
     const auto busy = meeting_.busy();
     if (meeting_.rank() == 0) lock_->require_in_place(start_.run_dir);
@@ -501,7 +502,7 @@ class Trainer {
                             result.update, unsigned_nan(result.loss), unsigned_nan(result.grad_norm), where, kept()));
   }
 
-  // What a run that fails leaves to go on from.
+  // Says what a failed run can continue from.
   std::string kept() const {
     return saves_ || start_.resumed ? "the last checkpoint is in " + checkpoint::checkpoints_directory(start_.run_dir).string()
                                     : "this run has no checkpoint yet";
@@ -520,23 +521,23 @@ class Trainer {
   Session session_;
   std::shared_ptr<const data::Dataset> dataset_;
   LearningRate learning_rate_;
-  DeviceMemory host_memory_;  // pinned batches; apart from the session's so that its counters speak of the arena
+  DeviceMemory host_memory_;  // pinned batches; separate from the session's, so that its counters describe the arena
   std::optional<Reporter> reporter_;
   std::optional<ValidationBatches> validation_;
   std::optional<Accuracy> prediction_;  // rank 0
-  nlohmann::ordered_json plan_;         // rank 0: what plan.json says
+  nlohmann::ordered_json plan_;         // rank 0: the contents of plan.json
   bool saves_ = false;                  // this start has made a checkpoint
 
   runtime::StepResult latest_;
   parallel::LedgerSum window_ledger_;
-  parallel::LedgerSum run_ledger_;  // all steps but the first, which still starts things up
+  parallel::LedgerSum run_ledger_;  // all steps but the first, which includes start-up
   std::int64_t window_steps_ = 0;
-  std::int64_t steps_without_targets_ = 0;  // that count, since the last report
-  double stalled_before_ = 0;               // the window: waiting for batches
+  std::int64_t steps_without_targets_ = 0;  // since the last report
+  double stalled_before_ = 0;               // in the window: time waiting for batches
   Clock::time_point window_start_;
 };
 
-// Whether it came to its end.
+// True if the run is complete.
 bool train_rank(const TrainRequest& request, const launch::StopSignals& signals, launch::RankContext& rank) {
   fs::path run_dir;
   {

@@ -50,13 +50,13 @@ std::size_t longest_run(const parallel::RankPlan& plan) {
   return static_cast<std::size_t>(std::min(longest, staging_elements));
 }
 
-// Host memory between state on the device and files, which hold all of it in one type: bf16 moments as f32.
+// Host memory between the device's state and files, which hold all state in one type: bf16 moments as f32.
 class Staging {
  public:
   Staging(StreamRef stream, const parallel::RankPlan& plan)
       : stream_(stream), stored_(plan.master_type), values_(longest_run(plan) * size_of(stored_)) {}
 
-  // As files hold it.
+  // The value in the files' type.
   std::byte* at(std::int64_t element) { return values_.data() + static_cast<std::size_t>(element) * size_of(stored_); }
 
   void synchronize_take(const View& memory) {
@@ -105,14 +105,15 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
   const parallel::RankPlan& plan = interpreter.plan();
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
-  // Outlives what may fail: rank 0's removes the directory that others write to, so they have to know why before it goes.
+  // Declared here to outlive the work that may fail: rank 0's writer removes the directory that others write to, so they must
+  // know the reason first.
   std::optional<checkpoint::CheckpointWriter> writer;
   const auto write = [&] {
     if (plan.rank == 0) writer.emplace(checkpoint::CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
     barrier(name + "-begin");
     if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
-    // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
-    // tensor-parallel or pipeline ranks hold.
+    // Without ZeRO, data-parallel ranks hold equal state: the first one writes. Likewise one rank writes each parameter that
+    // more than one tensor-parallel or pipeline rank holds.
     if (plan.zero > 0 || plan.coordinates()[Axis::data] == 0) {
       Staging staging(interpreter.compute_stream(), plan);
       for_each_run(interpreter, Restored::everything,
@@ -133,7 +134,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     barrier(name + "-committed");
     return committed;
   };
-  // What keeps a run that is under way from being written is no fault of its input.
+  // A failure to write a running job's state is not a fault of its input.
   const auto save = [&] {
     try {
       return write();

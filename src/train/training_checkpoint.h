@@ -1,4 +1,4 @@
-// Between an interpreter's state and a checkpoint: which rank writes which elements, and back.
+// Moves state between an interpreter and a checkpoint, and decides which rank writes which elements.
 #pragma once
 
 #include <filesystem>
@@ -17,33 +17,33 @@
 namespace plait::train {
 
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
-// name. `life` is this rank's: if it is aborted the writing ends, and if the writing fails it is, before anything of the
-// checkpoint goes. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
-// Files hold moments in the type of the master weights, bf16 ones too. What the file system refuses is an Error, never a
-// ConfigError.
+// name. `life` is this rank's: if it is aborted the writing ends, and if the writing fails it is aborted before any part of the
+// checkpoint is removed. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0
+// write it. Files hold moments in the type of the master weights, bf16 ones too. Refusals by the file system are an Error,
+// never a ConfigError.
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
                                                                 const std::function<void(const std::string&)>& barrier,
                                                                 runtime::RankLife& life);
 
-// The `kernel_choices` that a checkpoint's state holds, for OpContext::adopt_choices. ConfigError naming file and member unless
-// it is a list of strings.
+// The `kernel_choices` in a checkpoint's state, for OpContext::adopt_choices. ConfigError naming file and member unless it is a
+// list of strings.
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint);
 
 enum class Restored { everything, weights };
 
 // Reads this rank's share of the master weights, and of the moments unless `what` is only the weights (moments then stay as
-// they are), and publishes the weights; reads nothing else of the tensors. Into bf16 moments numbers are rounded to nearest:
-// those that were bf16 when they were written come back as they were. Collective over the data group.
+// they are), and publishes the weights; reads nothing else of the tensors. Numbers are rounded to nearest for bf16 moments, so
+// those that were bf16 when they were written come back exactly. Collective over the data group.
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights,
                       Restored what = Restored::everything);
 
-// ConfigError, listing every difference, unless there is that much of a model of this shape.
+// ConfigError, listing every difference, unless the weights are those of a model of this shape, to the extent of `what`.
 void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
                              Restored what);
 
-// Whether the run saves this step in any case.
+// True if the run saves this step in any case.
 bool is_saved(const Config& config, std::int64_t step);
 
 }  // namespace plait::train

@@ -1,4 +1,4 @@
-// A file that has not its name yet: gone with this, unless it was renamed.
+// A file under a temporary name: the destructor removes it, unless it was renamed.
 #pragma once
 
 #include <filesystem>

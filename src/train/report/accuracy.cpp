@@ -45,7 +45,7 @@ const Accuracy& fastest(const std::vector<Accuracy>& runs, RunFigures Accuracy::
                            [&](const Accuracy& a, const Accuracy& b) { return (a.*figures).step_ms < (b.*figures).step_ms; });
 }
 
-// How much slower the run that was predicted to be the fastest is than the one that was.
+// The slowdown of the run predicted to be fastest relative to the measured fastest.
 double regret(const std::vector<Accuracy>& runs) {
   return fastest(runs, &Accuracy::predicted).measured.step_ms / fastest(runs, &Accuracy::measured).measured.step_ms - 1;
 }

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t most_groups_named = 8;
 
-// Of the groups along `axis`.
+// The report of the groups along `axis`.
 Json report_of(const parallel::RankPlan& plan, Axis axis, const parallel::CollectiveChoice& choice, Json links) {
   if (plan.layout.size(axis) == 1) return nullptr;
   Json groups = Json::array();
@@ -38,12 +38,12 @@ std::string names_of(const Json& groups) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Links through host memory and by another GPU copy to and from slots; to all others a kernel can push.
+// Links through host memory or through another GPU copy to and from slots; kernels can push to all others.
 bool has_places(const Json& link) {
   return link["transport"] != to_string(Transport::host) && link["transport"] != to_string(Transport::relay);
 }
 
-// As LinkCommunicator has it, of all groups: whether what is gathered behind a sum arrives where it is read.
+// LinkCommunicator's rule over all groups: true if the gather after a sum arrives where it is read.
 bool gathers_in_place(const Json& links, DeviceKind kind) {
   const auto goes_by = [&](Transport transport) {
     return std::ranges::all_of(links, [&](const Json& link) { return link["transport"] == to_string(transport); });

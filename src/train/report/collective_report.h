@@ -1,4 +1,4 @@
-// What the collectives of tensor groups and of data-parallel replicas go by, and why, for the start-up and plan.json.
+// Reports how the collectives of tensor groups and data-parallel replicas travel, and why, for start-up and plan.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,20 +8,20 @@
 
 namespace plait::train {
 
-// `plan`: of any rank. `links`: those within the groups, as gather_links(); none for the library.
+// `plan`: any rank's. `links`: those within the groups, from gather_links(); none for the library.
 
 // {"by": "links" or "library", "reason", "groups": [[ranks], ..], "links", "mover", "push_bytes", "exchanges", "by_kernel",
-// "gathers_in_place", "braids": {"of", "reason"}}; null without tensor groups. Of links between GPUs, `mover` is who makes the
-// pushes of `push_bytes` to each other rank, the longest: "sm_write" where kernels do of all exchanges, between some of the
-// ranks at least; each of the links has its own. `exchanges`: of a step on this rank; `by_kernel`: those of them that kernels
-// push. `gathers_in_place`: what is gathered behind a sum arrives where it is read, in all groups; absent where nothing is.
-// Braids are of what comm.braid names.
+// "gathers_in_place", "braids": {"of", "reason"}}; null without tensor groups. For links between GPUs, `mover` makes the
+// longest pushes, of `push_bytes` to each other rank: "sm_write" if kernels make those of all exchanges, at least between some
+// ranks; each of the links has its own. `exchanges`: number per step on this rank; `by_kernel`: how many of them kernels push.
+// `gathers_in_place`: gathers after a sum arrive where they are read, in all groups; absent if there are none. Braids are those
+// of comm.braid.
 nlohmann::ordered_json exchange_report(const parallel::RankPlan& plan, nlohmann::ordered_json links);
-// The same without braids; null without several data-parallel ranks.
+// The report of reductions, without braids; null without more than one data-parallel rank.
 nlohmann::ordered_json reduction_report(const parallel::RankPlan& plan, nlohmann::ordered_json links);
 
-// In words, with the table of the links, for lines of `width` columns. Empty for null, and reductions by the library, of which
-// the table of paths says all.
+// The report in words, with the table of the links, for lines of `width` columns. Empty for null, and for reductions by the
+// library, which the table of paths covers.
 std::string exchange_text(const nlohmann::ordered_json& report, int width);
 std::string reduction_text(const nlohmann::ordered_json& report, int width);
 

@@ -33,7 +33,7 @@ std::vector<std::pair<std::string, std::string>> telling_variables() {
     const std::size_t equals = text.find('=');
     const bool tells = std::ranges::any_of(telling_prefixes, [&](std::string_view prefix) { return text.starts_with(prefix); });
     if (!tells || equals == std::string_view::npos || first_invalid_utf8(text.substr(0, equals))) continue;
-    if (comm::is_set_for_nccl(std::string(text.substr(0, equals)))) continue;  // the configuration says it
+    if (comm::is_set_for_nccl(std::string(text.substr(0, equals)))) continue;  // the configuration has it
     const std::string_view value = text.substr(equals + 1);
     found.emplace_back(text.substr(0, equals), first_invalid_utf8(value) ? "(not UTF-8)" : value);  // JSON holds nothing else
   }
@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> telling_variables() {
   return found;
 }
 
-// Of a library that operations on GPUs call; "" in a build without CUDA.
+// The version of a library used by GPU operations; "" in a build without CUDA.
 std::string gpu_library_version(std::string_view name) {
   if constexpr (PLAIT_HAS_CUDA) {
     for (const ops::LibraryVersion& library : ops::library_versions(DeviceKind::cuda))

@@ -14,13 +14,13 @@ using parallel::PeerTimes;
 
 double percent(double part, const Ledger& ledger) { return ledger.step_ms > 0 ? 100 * part / ledger.step_ms : 0; }
 
-// What is shorter than this does not show in a line.
+// Times below this do not show in a line.
 constexpr double shown_ms = 0.05;
 constexpr double told_percent = 1;  // of a step: less is not worth a line in a log
 
 std::string name_of(int rank) { return rank < 0 ? "the last rank" : fmt::format("rank {}", rank); }
 
-// The one that was waited for longest; nullptr where nobody was.
+// The peer with the longest wait; nullptr if there was none.
 const PeerTimes* latest_peer(const Ledger& ledger) {
   const auto it = std::max_element(ledger.peers.begin(), ledger.peers.end(),
                                    [](const PeerTimes& a, const PeerTimes& b) { return a.late_ms < b.late_ms; });

@@ -1,4 +1,4 @@
-// Ledgers for people, as pure functions.
+// Formats ledgers for people, as pure functions.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace plait::train {
 // 2 4.0"
 std::string ledger_line(const parallel::Ledger& ledger);
 
-// The same in a few words, for the log of a run: "exposed 2.4 % (gradient buckets), bubble 11.3 %, waited for rank 2". Empty
-// where neither is a hundredth of the step.
+// A short form, for the log of a run: "exposed 2.4 % (gradient buckets), bubble 11.3 %, waited for rank 2". Empty if neither is
+// a hundredth of the step.
 std::string lost_time_text(const parallel::Ledger& ledger);
 
-// A row per rank, in the order of `ranks`: indices into `ledgers`, which are by rank.
+// A row per rank, in the order of `ranks`: indices into `ledgers`, which are ordered by rank.
 TextTable ledger_table(const std::vector<parallel::Ledger>& ledgers, const std::vector<int>& ranks);
 TextTable ledger_table(const std::vector<parallel::Ledger>& ledgers);  // all ranks
 

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t most_better = 64;
 
-// A link as another rank tells of it: to_json()'s members, each of its kind.
+// A link from another rank's report: to_json()'s members, with their types checked.
 struct ToldLink {
   Json json;
 };

@@ -32,7 +32,7 @@ std::uint64_t MetricsWriter::kept_bytes(std::int64_t resumed_step) {
   std::string line;
   std::uint64_t kept = 0;
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
-    if (in.eof()) break;  // without its newline: torn by a crash
+    if (in.eof()) break;  // no newline at the end: torn by a crash
     const auto step = step_in(line);
     if (!step) {
       throw ConfigError(file_.path().string() + ", line " + std::to_string(number) +

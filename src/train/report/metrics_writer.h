@@ -1,5 +1,5 @@
-// metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once. The first line that a start of
-// the run writes also has its "environment" (train/report/environment.h).
+// Writes metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once. The first line that a
+// start of the run writes also has its "environment" (train/report/environment.h).
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace plait::train {
 class MetricsWriter {
  public:
   // A new run: `resumed_step` is nullopt and the file must not exist (ConfigError). A resumed one: lines of steps after
-  // `resumed_step` are cut off, and so is a line that a crash left half-written, but not before there is a line to write; any
-  // other line that is not a JSON object with a "step" is a ConfigError that names file and line.
+  // `resumed_step`, and a line that a crash left half-written, are cut off once there is a line to write; any other line that
+  // is not a JSON object with a "step" is a ConfigError that names file and line.
   MetricsWriter(const std::filesystem::path& path, std::optional<std::int64_t> resumed_step = std::nullopt);
 
-  // `line` has an integer "step" greater than any before it (InternalError). The line is in the file when this returns.
+  // `line` has an integer "step" greater than any before it (else InternalError). The line is in the file when this returns.
   void write(const nlohmann::ordered_json& line);
 
  private:
   std::uint64_t kept_bytes(std::int64_t resumed_step);
   File file_;
-  std::optional<std::uint64_t> cut_;  // where the next line goes, if that is not the end
+  std::optional<std::uint64_t> cut_;  // position of the next line, if that is not the end
   std::optional<std::int64_t> last_step_;
 };
 

@@ -20,7 +20,7 @@ std::vector<ExceededBound> exceeded_bounds(const std::vector<Ledger>& ledgers, c
   std::vector<ExceededBound> exceeded;
   const auto check = [&](const char* name, const std::string& bound, auto&& lost_ms) {
     const std::optional<double> limit = percentage(bound);
-    if (!limit) return;  // none
+    if (!limit) return;  // no bound
     ExceededBound worst{name, *limit, -1, 0};
     for (std::size_t rank = 0; rank < ledgers.size(); ++rank) {
       const Ledger& ledger = ledgers[rank];

@@ -1,4 +1,4 @@
-// Overlap as a test: compares what ranks lost of their steps with `bounds` of the configuration.
+// Tests overlap: compares the time that ranks lost of their steps with `bounds` of the configuration.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace plait::train {
 struct ExceededBound {
   std::string name;  // "exposed_p2p"
   double limit = 0;  // as a fraction of the step
-  double share = 0;  // of the rank that lost most
+  double share = 0;  // of the rank with the largest loss
   int rank = 0;
   std::string text() const;  // "bounds.exposed_p2p: 5 % allowed, 7.3 % lost on rank 3"
 };

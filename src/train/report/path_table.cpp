@@ -19,9 +19,9 @@ using runtime::GroupPaths;
 
 constexpr std::int64_t most_ranks = limits::ranks.most;
 constexpr std::size_t most_algorithms = 16;
-constexpr int matrix_columns = 12;  // that fit into a line
+constexpr int matrix_columns = 12;  // that fit on a line
 
-// As another rank tells of it.
+// A group from another rank's report.
 struct ToldGroup {
   GroupPaths group;
 };
@@ -94,7 +94,7 @@ Json hosts_of(const comm::p2p::JobFacts& facts) {
   return hosts;
 }
 
-// Ranks on CPUs may be many, and what connects them is most often the same for all: then it is said once, not for every two.
+// Ranks on CPUs may be many, and their connections are usually all alike: then they are listed once, not for every two.
 bool are_cpus(const std::vector<int>& ranks, const comm::p2p::JobFacts& facts) {
   return std::ranges::all_of(ranks, [&](int rank) { return facts.end(rank).kind == DeviceKind::host; });
 }
@@ -103,7 +103,7 @@ Json peers_of(const comm::p2p::JobFacts& facts, const Json& hosts) {
   Json peers = Json::array();
   for (const Json& host : hosts) {
     const auto ranks = host["ranks"].get<std::vector<int>>();
-    std::vector<std::pair<Json, Json>> rows;  // which ranks, and what is between them
+    std::vector<std::pair<Json, Json>> rows;  // pairs of ranks, and the connection between them
     for (const int from : ranks) {
       for (const int to : ranks) {
         if (from == to) continue;
@@ -147,7 +147,7 @@ Json document_of(const GroupPaths& group, const comm::p2p::JobFacts& facts) {
   return json;
 }
 
-// What each rank of a group knows of it, together.
+// Merges the knowledge of a group's ranks.
 void add(GroupPaths& all, const GroupPaths& more) {
   all.paths.pairs.insert(all.paths.pairs.end(), more.paths.pairs.begin(), more.paths.pairs.end());
   all.paths.channels = std::max(all.paths.channels, more.paths.channels);
@@ -164,7 +164,7 @@ std::string cell_of(const Json& peer) {
   return link + (peer["peer_access"].get<bool>() ? "" : "!");
 }
 
-// The peers of one host, by places within it.
+// The peers of one host, by their positions on it.
 class HostMatrix {
  public:
   HostMatrix(const Json& host, const std::map<std::pair<int, int>, const Json*>& peers)
@@ -211,7 +211,7 @@ class HostMatrix {
   }
 
  private:
-  // Each at length in plan.json; here the first.
+  // The first reasons; plan.json has all of them at length.
   std::string reasons() const {
     if (reasons_.empty()) return "";
     const std::string more = reasons_.size() > 1 ? fmt::format(" (and {} more in plan.json)", reasons_.size() - 1) : "";
@@ -251,7 +251,7 @@ std::string peers_text(const Json& paths) {
   return text;
 }
 
-// "P2P/CUMEM/read" or, where pairs go by several, "NET/IB/GDRDMA", "P2P/CUMEM": a line each.
+// "P2P/CUMEM/read" or, if pairs use different ways, "NET/IB/GDRDMA", "P2P/CUMEM": a line each.
 std::vector<std::string> ways_of(const Json& group) {
   std::vector<std::string> ways;
   for (const Json& way : group["ways"]) {
@@ -267,7 +267,7 @@ std::string cut(const std::string& text, std::size_t most) {
 }
 
 std::string groups_text(const Json& paths) {
-  // By what is shown of them.
+  // Groups whose shown parts are equal.
   struct Alike {
     const Json* first;
     std::size_t groups = 0;

@@ -1,4 +1,5 @@
-// What connects the ranks of a job, and by which ways its communicators and links go, for the table at start-up and plan.json.
+// The connections between the ranks of a job, and the ways of its communicators and links, for the table at start-up and
+// plan.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,17 +11,18 @@
 
 namespace plait::train {
 
-// On rank 0; null elsewhere. Collective over `meeting`, of all ranks. `own`: paths_of() this rank.
+// On rank 0; null elsewhere. Collective over `meeting`, which includes all ranks. `own`: paths_of() this rank.
 // {"hosts": [{"host", "ranks": [..]}],
-//  "peers": [{"from", "to", "link", "peer_access", "reason": why not, if it is known}]  of every two ranks of one host; where
-//            they are CPUs, all joined alike, one row with "every_two_of": [..] in place of "from" and "to"
+//  "peers": [{"from", "to", "link", "peer_access", "reason": why not, if it is known}]  for every two ranks of one host; if
+//  they
+//            are CPUs, all joined alike, one row with "every_two_of": [..] instead of "from" and "to"
 //  "groups": [{"group", "ranks": [..], "by", "algorithms": [..], "channels", "unknown": why, if the ways are not known
-//              "ways": [{"carrier", "via", "channels", "pairs": [[from, to], ..]}]}]}  communicators and links, as paths.h
-//              says; "pairs": "all" where the ranks are CPUs, and every two go this way
+//              "ways": [{"carrier", "via", "channels", "pairs": [[from, to], ..]}]}]}  communicators and links, as in paths.h;
+//              "pairs": "all" if the ranks are CPUs, and every two use this way
 nlohmann::ordered_json gather_paths(const std::vector<runtime::GroupPaths>& own, const comm::p2p::JobFacts& facts,
                                     comm::Meeting& meeting);
 
-// At most 80 columns. What is alike shares a line: hosts, and groups that are connected alike. Empty for null.
+// At most 80 columns. Equal entries share a line: hosts, and groups with equal connections. Empty for null.
 std::string path_table(const nlohmann::ordered_json& paths);
 
 }  // namespace plait::train

@@ -46,7 +46,7 @@ void Progress::reached(std::int64_t step) {
 
 void Progress::show() {
   const TerminalOptions& terminal = line_->options();
-  // One column is left free: a terminal wraps when the last one is written.
+  // One column stays free: a terminal wraps when the last one is written.
   const LineStyle style{line_->width() - 1, terminal.unicode, terminal.color};
   line_->update(status_text(style, step_, steps_, latest_, validation_loss_, eta()));
   shown_ = now_();

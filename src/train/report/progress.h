@@ -1,5 +1,5 @@
-// How a run shows itself on screen: one updating line with bar, loss, speed and ETA on a terminal, a line per logged step
-// elsewhere; validation results and log messages as lines of their own, in between.
+// The screen output of a run: one updating line with bar, loss, speed and ETA on a terminal, a line per logged step elsewhere;
+// validation results and log messages have their own lines in between.
 #pragma once
 
 #include <spdlog/sinks/sink.h>
@@ -17,7 +17,7 @@
 
 namespace plait::train {
 
-// One thread reports; print() and the sink may be used by any.
+// One thread reports; any thread may use print() and the sink.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,8 +29,8 @@ class Progress {
   void report(const StepMetrics& metrics);  // a logged step
   void advance(std::int64_t step);          // any other step: moves bar and ETA on a terminal, at most 20 times a second
   void validation(std::int64_t step, double loss);
-  void print(std::string_view text);        // a lasting line, whole: a command can be copied
-  void print_prose(std::string_view text);  // and folded at the width of a terminal
+  void print(std::string_view text);        // a lasting line, not folded, so that a command can be copied
+  void print_prose(std::string_view text);  // a lasting line, folded at the terminal's width
   void finish();                            // the last status stays; a later print starts below it
 
   // For spdlog: messages appear above the status line. May outlive the Progress.
@@ -45,7 +45,7 @@ class Progress {
   std::function<Clock::time_point()> now_;
   std::int64_t steps_;
   std::int64_t step_;
-  std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // first step seen: tuning and warm-up are over then
+  std::optional<std::pair<std::int64_t, Clock::time_point>> first_;  // first step seen: tuning and warm-up are over by then
   std::optional<StepMetrics> latest_;
   std::optional<double> validation_loss_;
   std::optional<Clock::time_point> shown_;

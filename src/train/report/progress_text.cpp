@@ -21,7 +21,7 @@ namespace {
 constexpr int wide_bar = 24;
 constexpr int narrow_bar = 8;
 
-// A number on the status line. Lower ranks stay longer when the terminal is narrow.
+// A number on the status line. Lower ranks are kept longer when the terminal is narrow.
 struct Field {
   int rank;
   std::string text;

@@ -1,4 +1,4 @@
-// The lines that Progress shows, as pure functions.
+// Formats the lines that Progress shows, as pure functions.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace plait::train {
 
 struct LineStyle {
-  int columns = 80;      // limit of the visible width: the least important numbers are left out first, then the bar shrinks
+  int columns = 80;      // limit of the visible width: first the least important numbers are left out, then the bar shrinks
   bool unicode = false;  // draws the bar with box-drawing characters
   bool color = false;    // tints the bar
 };
@@ -20,8 +20,8 @@ struct LineStyle {
 std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
                         std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta);
 
-// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of fixed width, so that lines align; and a second line for
-// what the ledger says was lost, if that is worth it.
+// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of fixed width, so that lines align; and a second line for the losses
+// in the ledger, if they are worth it.
 std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::optional<std::chrono::seconds> eta);
 
 // "step  420/1000  validation loss 3.3012  perplexity 27.1"

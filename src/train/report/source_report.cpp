@@ -20,7 +20,7 @@ std::string shortened(const std::string& globs) {
   return globs.size() <= longest_globs ? globs : globs.substr(0, longest_globs - 3) + "...";
 }
 
-// Of the targets that count in the first windows behind step `step`; nothing where the tokens are of no text.
+// Counts the targets that count in the first windows after step `step`; nullopt if the tokens have no text.
 std::optional<double> bytes_per_token(const data::Dataset& dataset, const data::Tokenizer& tokenizer, const TrainConfig& train,
                                       std::int64_t step) {
   if (!data::has_text(tokenizer.kind()) || dataset.train_tokens() == 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// What one logged step reports: the same numbers go to metrics.jsonl, TensorBoard and the screen.
+// The metrics of one logged step: the same numbers go to metrics.jsonl, TensorBoard and the screen.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 namespace plait::train {
 
 struct StepMetrics {
-  std::int64_t step = 0;         // optimizer steps done, this one included: the first is 1
-  double loss = 0;               // mean over the step's targets that count, nats; 0 where none does
-  std::int64_t loss_tokens = 0;  // those targets
+  std::int64_t step = 0;         // optimizer steps done, including this one: the first is 1
+  double loss = 0;               // mean over the step's targets that count, nats; 0 without any
+  std::int64_t loss_tokens = 0;  // number of those targets
   double learning_rate = 0;
   double grad_norm = 0;                    // before clipping
   double tokens_per_second = 0;            // of the whole run, not per device
   double step_ms = 0;                      // mean over the steps since the last report
   std::optional<double> data_stalled_ms;   // per step: the host waited for the next batch
   std::optional<double> exposed_comm_ms;   // per step: communication that computation did not hide
-  std::optional<parallel::Ledger> ledger;  // likewise, of this rank, in more detail; where several ranks take part
+  std::optional<parallel::Ledger> ledger;  // the same in more detail, for this rank; only with more than one rank
   std::optional<double> mfu;               // fraction of the device's peak, 0..1
   std::optional<double> tflops_per_gpu;
   std::optional<std::int64_t> peak_bytes;  // of the fullest device
   std::optional<double> validation_loss;
-  std::optional<std::int64_t> tokens;  // trained on so far, those of the run that this one goes on with included
+  std::optional<std::int64_t> tokens;  // trained on so far, including those of the run that this one continues
   std::vector<double> epochs;          // of each source of the training data (data/dataset.h), so far; empty for random tokens
 };
 
 // Keys in the order of the struct: step, loss, loss_tokens, lr, grad_norm, tokens_per_second, step_ms, data_stalled_ms,
-// exposed_comm_ms, of the ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms,
-// and then mfu, tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Those not known are left out.
+// exposed_comm_ms, from the ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms,
+// compute_ms, and then mfu, tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Unknown ones are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);
 
 }  // namespace plait::train

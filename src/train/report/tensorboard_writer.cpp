@@ -65,7 +65,7 @@ double wall_time() { return std::chrono::duration<double>(std::chrono::system_cl
 
 File create_event_file(const std::filesystem::path& directory) {
   create_private_directories(directory);
-  // As TensorFlow names them; TensorBoard reads a directory's files in the order of their names.
+  // Named as by TensorFlow; TensorBoard reads a directory's files in the order of their names.
   const std::string base = fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_name(), ::getpid());
   int n = 0;
   while (std::filesystem::exists(directory / fmt::format("{}.{}", base, n))) ++n;

@@ -1,5 +1,5 @@
-// TensorBoard event files with scalars. TFRecord framing and the few protobuf fields are written by hand, so that reading a
-// run in TensorBoard costs no dependency here. Format: tensorflow/core/lib/io/record_writer.h, core/util/event.proto,
+// Writes TensorBoard event files with scalars. TFRecord framing and the few protobuf fields are written by hand, so that
+// reading a run in TensorBoard costs no dependency here. Format: tensorflow/core/lib/io/record_writer.h, core/util/event.proto,
 // core/framework/summary.proto.
 #pragma once
 
@@ -16,14 +16,14 @@ namespace plait::train {
 
 class TensorBoardWriter {
  public:
-  // Creates DIRECTORY/events.out.tfevents.SECONDS.HOST.PID.N. A resumed run starts a new file beside the old ones, whose
-  // steps after `resumed_step` TensorBoard then leaves out.
+  // Creates DIRECTORY/events.out.tfevents.SECONDS.HOST.PID.N. A resumed run starts a new file next to the old ones; TensorBoard
+  // then leaves out their steps after `resumed_step`.
   explicit TensorBoardWriter(const std::filesystem::path& directory, std::optional<std::int64_t> resumed_step = std::nullopt);
 
   void scalar(std::string_view tag, std::int64_t step, double value);
 
-  // Every number of a metrics line but "step", under the tags that group them in TensorBoard: train/loss, validation/loss,
-  // performance/..., in one event.
+  // Writes every number of a metrics line but "step", under the tags that group them in TensorBoard: train/loss,
+  // validation/loss, performance/..., in one event.
   void scalars(const nlohmann::ordered_json& line);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -32,7 +32,7 @@ class TensorBoardWriter {
   File file_;
 };
 
-// The pieces, for tests.
+// The parts, exposed for tests.
 std::uint32_t crc32c(std::string_view bytes);         // Castagnoli
 std::uint32_t masked_crc32c(std::string_view bytes);  // as TFRecord stores it
 std::string tfrecord(std::string_view payload);       // length, its CRC, payload, its CRC

@@ -7,7 +7,7 @@
 namespace plait::train {
 namespace {
 
-// Of a rank's events, so that no file system or rendezvous has to take more.
+// Limit on one rank's events, to spare file systems and the rendezvous.
 constexpr std::size_t most_trace_bytes = std::size_t{64} << 20;
 constexpr std::size_t most_word_bytes = 2 * most_trace_bytes;  // with every other character escaped
 
@@ -23,7 +23,7 @@ void StepTracer::synchronize_step(runtime::Interpreter& interpreter, runtime::Ba
                                   const runtime::UpdateSettings& settings, comm::Meeting& meeting) {
   interpreter.synchronize();
   runtime::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
-  // Beginning to record may wait for work of other GPUs of the process: none of it may be waiting for a message of this rank.
+  // Starting to record may wait for work of other GPUs of the process: none of it may be waiting for a message of this rank.
   meeting.meet("trace of step " + std::to_string(settings.update));
   parallel::TracedStep step;
   step.trace = interpreter.synchronize_traced_step(batches, settings);

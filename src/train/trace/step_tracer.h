@@ -1,4 +1,4 @@
-// log.trace_steps: runs the steps to be traced, and writes one file for all ranks.
+// Implements log.trace_steps: runs the steps to be traced, and writes one file for all ranks.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class StepTracer {
   StepTracer(const std::vector<std::int64_t>& steps, std::int64_t first, std::int64_t last);
 
   bool wants(std::int64_t step) const { return steps_.contains(step); }
-  // Collective: runs the step. No results may be pending; afterwards its own is.
+  // Collective: runs the step. No results may be pending before; its own is afterwards.
   void synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
                         const runtime::UpdateSettings& settings, comm::Meeting& meeting);
 
