@@ -64,10 +64,10 @@ Word word_of(const std::vector<Fact>& facts) {
   return word;
 }
 
-// As others will read it: what is not UTF-8 in a file's name is replaced.
+// The text that others will read: bytes of a file's name that are not UTF-8 are replaced.
 std::string text_of(const Word& word) { return comm::Json(word).dump(-1, ' ', false, comm::Json::error_handler_t::replace); }
 
-// Ranks that say the same.
+// Ranks with equal facts.
 struct Group {
   std::string checksum;
   std::vector<int> ranks;
@@ -91,7 +91,7 @@ std::string named_ranks(const std::vector<int>& ranks) {
   return named < ranks.size() ? text + fmt::format(" and {} more", ranks.size() - named) : text;
 }
 
-// In the order of `first`; what only `other` has comes last.
+// In the order of `first`; facts that only `other` has come last.
 std::vector<ConfigProblem> differences(const Group& first_group, const Word& first, const Group& other_group,
                                        const Word& other) {
   const std::map<std::string, std::string> in_first(first.begin(), first.end()), in_other(other.begin(), other.end());
@@ -157,7 +157,7 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
                                                     "Remove it, or name a fresh directory for each job"),
                         "", 0}});
   }
-  // Saying so may have waited for rank 0, which serves the rendezvous.
+  // Sending the word may have waited for rank 0, which serves the rendezvous.
   const auto spent = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
   comm::Meeting meeting = rank.meeting("agreement", std::max(timeout - spent, milliseconds(1)));
   std::vector<std::string> checksums;
@@ -173,7 +173,7 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
   std::vector<Group> groups = groups_of(checksums);
   if (groups.size() == 1) return;
 
-  // One rank of each group speaks for it, and everybody reads the same words.
+  // One rank of each group speaks for it, and all ranks read the same words.
   std::vector<ConfigProblem> problems;
   const std::size_t shown = std::min(groups.size(), most_groups + 1);
   std::vector<Word> words(shown);

@@ -1,4 +1,4 @@
-// What comm.exchanges and comm.reductions: auto stand for.
+// Resolves comm.exchanges and comm.reductions: auto.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace plait::launch {
 
-// For CommConfig::collectives_here. Links where all GPUs of `fabric` are of one host and every two of them are joined by NVLink
-// (what follows from it: parallel::choose_exchanges, choose_reductions). Nothing anywhere else, nor where the configuration
-// says what both go by, or what links do.
+// The value for CommConfig::collectives_here. Links if all GPUs of `fabric` are on one host and every two of them are joined by
+// NVLink (for the consequences see parallel::choose_exchanges and choose_reductions). nullopt otherwise, and if the
+// configuration sets both ways, or the links' transports.
 std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
 
 }  // namespace plait::launch

@@ -40,7 +40,7 @@ constexpr std::uint64_t most_job_bytes = std::uint64_t{1} << 30;
 constexpr int gpus_of_host = 8;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
-// Ranks that the configuration itself fixes; 0: none.
+// The number of ranks that the configuration itself fixes; 0: none.
 int fixed_ranks(const Config& config) {
   const ParallelConfig& p = config.parallel;
   if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
@@ -52,7 +52,7 @@ struct Place {
   std::string words;
 };
 
-// Those of this machine: all it has, if the plan is for GPUs that may be elsewhere.
+// The devices of this machine: all of them, if the plan is for GPUs that may be elsewhere.
 DeviceChoice devices_at_hand(Config config, bool elsewhere) {
   if (elsewhere) config.launch.device = "auto";
   return choose_devices(config);
@@ -65,7 +65,7 @@ class Planning {
     const bool asks_for_gpus = wish.gpus > 0 || !wish.device.empty() || config.launch.device == "cuda";
     devices_ = devices_at_hand(config, !wish.runs_here && (asks_for_gpus || topology_ != "live"));
     from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
-    // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
+    // Plans for GPUs if the user asked for them, or if the machine has them and the configuration does not forbid it.
     kind_ = asks_for_gpus || from_file_ ? DeviceKind::cuda : devices_.kind;
     if (!wish.device.empty() && topology::nominal_profile(wish.device).name == topology::nominal_profile("cpu").name) {
       if (!wish.topology.empty() && topology_ != "live")
@@ -135,8 +135,8 @@ class Planning {
 
   Place live() const { return {live_graph(devices_.count), "this machine"}; }
 
-  // Which pairs comm.p2p, comm.p2p_pairs and comm.peer_access send through host memory: what goes by the job's own links, and
-  // with the last, which the library is told, its collectives too.
+  // The pairs that comm.p2p, comm.p2p_pairs and comm.peer_access send through host memory: traffic over the job's own links
+  // and, with the last setting, which the library obeys too, its collectives.
   topology::Graph without_links(topology::Graph graph) const {
     const CommConfig& comm = config_.comm;
     const bool all_of_it = comm.peer_access == PeerAccessUse::off;
@@ -148,7 +148,7 @@ class Planning {
       for (std::size_t a = b; a > 0 && host_of(gpus[a - 1]) == host_of(gpus[b]); --a)
         pairs.insert(std::minmax(gpus[a - 1], gpus[b]));
     }
-    // None relays where something else is asked for.
+    // No relays if another transport is asked for.
     if (comm.p2p && comm.p2p != Transport::relay) {
       for (const auto& [from, to] : graph.no_access) pairs.insert(std::minmax(from, to));
     }
@@ -165,7 +165,7 @@ class Planning {
     return graph;
   }
 
-  // On this machine also what may be in the way of it.
+  // On this machine the text includes obstacles to the binding.
   std::string cpu_binding(const topology::Fabric& fabric, std::vector<int> gpus) const {
     if (config_.launch.bind == RankBinding::none) return std::string(not_bound);
     if (!live_) return planned_binding_text(fabric, gpus);
@@ -175,7 +175,8 @@ class Planning {
     return binding_text(devices, config_.launch.bind);
   }
 
-  // A file that names the compute capability of its GPUs says which they are, or which they may be: then words for that.
+  // A file that names the compute capability of its GPUs says which they are, or which they may be: then it returns words for
+  // that.
   std::string take_device_of(const topology::Graph& graph) {
     if (!wish_.device.empty() || kind_ == DeviceKind::host || (wish_.runs_here && devices_.kind == DeviceKind::cuda)) return "";
     std::set<std::string> named;
@@ -233,7 +234,7 @@ class Planning {
                         request.nic_gb_per_s)};
   }
 
-  // A GPU at hand that no table knows is taken for another, which the name then says.
+  // A GPU at hand that no table knows is treated as another model, and the name says so.
   topology::DeviceProfile profile() const {
     try {
       return topology::nominal_profile(device());
@@ -248,7 +249,7 @@ class Planning {
   plan::Machine machine(std::int64_t vocab, int ranks) const {
     plan::Machine machine{.profile = profile(), .calibration = {}};
     const bool at_hand = wish_.device.empty() && file_device_.empty() && kind_ == devices_.kind;
-    if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
+    if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some memory, and not every card of a name has as much
       machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
     }
     if (parallel::compute_type(config_, kind_) == DType::bf16 && !machine.profile.has_bf16) {
@@ -307,18 +308,18 @@ class Planning {
   const PlanningWish& wish_;
   DeviceChoice devices_;
   std::optional<plan::Calibration> given_;  // by the user
-  std::string topology_, file_device_;      // of the file's GPUs, unless they are as those at hand
+  std::string topology_, file_device_;      // of the file's GPUs, unless they equal those at hand
   bool from_file_ = false, live_ = false;
   DeviceKind kind_ = DeviceKind::cuda;
 };
 
-// "" and null: none were planned, which leaves them to be listed by FLOPs.
+// "" and null: no passes were planned, so they will be listed by FLOPs.
 std::string text_of(const std::shared_ptr<const ScheduleFile>& passes) { return passes ? passes->text : ""; }
 std::shared_ptr<const ScheduleFile> passes_from(const std::string& text, const std::string& source) {
   return text.empty() ? nullptr : parallel::planned_passes(text, source);
 }
 
-// For this machine, by the one process of the job that plans.
+// Decides for this machine, in the one process of the job that plans.
 SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   SettledJob settled{.config = config, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
@@ -332,9 +333,9 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   } else if (open.empty()) {
     asked.launch.ranks = rank_count(config, devices);
   }
-  // A fault of the file, which must not only cost the prediction. Of what is open the planner says it.
+  // A fault in the file must not merely cost the prediction. For an open configuration the planner reports it.
   if (external || open.empty()) check_pairs(config, devices, static_cast<int>(asked.launch.ranks));
-  // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
+  // Pure data parallelism runs equally well anywhere, and NCCL finds its own rings.
   const bool places = devices.kind == DeviceKind::cuda && !external &&
                       (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
                       (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
@@ -348,7 +349,7 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
     planned = plan_on_site(asked, vocab ? *vocab : data::vocabulary(config), wish);
   } catch (const ConfigError& error) {
     if (!open.empty() || (places && strategy == PlacementStrategy::worst)) throw;
-    // It runs without, only maybe slower.
+    // The job can run unplaced, if more slowly.
     if (places) settled.note = std::string("rank r runs on GPU r, because no better placement could be found: ") + error.what();
     settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
     if (plan::plans_passes(config)) {
@@ -379,7 +380,7 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   return settled;
 }
 
-// Nothing in a process that no plan was passed to, and nothing when asked again.
+// nullopt in a process that no plan was passed to, and on later calls.
 std::optional<SettledJob> settled_by_launcher() {
   const char* text = std::getenv(settled_variable);
   if (!text) return std::nullopt;
@@ -401,7 +402,7 @@ std::optional<SettledJob> settled_by_launcher() {
   const auto is_flag = [&](const char* key) { return told.contains(key) && told.at(key).is_boolean(); };
   if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("links_here") || !told.contains("plan"))
     refuse("it holds something else");
-  ::unsetenv(settled_variable);  // for this process alone, not for what it may start
+  ::unsetenv(settled_variable);  // this process alone uses it, not the programs it may start
   SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
@@ -446,7 +447,7 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
 
 PassedJob::PassedJob(const SettledJob& job) {
   if (job.config.launch.mode != LaunchMode::processes) return;
-  // A variable itself holds 128 KiB, which plans of many ranks exceed.
+  // A variable holds at most 128 KiB, which plans of many ranks exceed.
   memory_ = FileDescriptor(::memfd_create("plait-job", 0));
   if (!memory_) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json passed{{"config", to_yaml(job.config)},

@@ -67,7 +67,7 @@ comm::Secret token_of(const Config& config) {
   return comm::Secret::from_token(token);
 }
 
-// What launch.rendezvous leaves open is in the variables that launchers of PyTorch jobs set.
+// The variables of PyTorch launchers fill in what launch.rendezvous leaves open.
 TcpPlace complete(TcpPlace place, const std::string& text) {
   const bool needs_port = place.port == 0;
   if (place.host.empty()) place.host = variable("MASTER_ADDR");

@@ -17,8 +17,8 @@ namespace plait::launch {
 
 namespace {
 
-// Throws `failure` again with the rank before its message, unless there is only one rank. Its class stays, since the exit
-// status depends on it.
+// Rethrows `failure` with the rank before its message, unless there is only one rank. Its class is kept, since the exit status
+// depends on it.
 [[noreturn]] void rethrow_from(int rank, int size, std::exception_ptr failure) {
   if (size == 1) std::rethrow_exception(failure);
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
@@ -32,7 +32,7 @@ namespace {
   }
 }
 
-// Runs the body of one rank, bound as the plan says, to the end of its life. If it throws, tells `note` and then releases the
+// Runs the body of one rank, bound as the plan says, to the end of its life. If it throws, calls `note` and then releases the
 // ranks that wait for this one.
 void run_rank(RankContext& context, RankBinding bind, const std::function<void(RankContext&)>& body,
               const std::function<void(std::exception_ptr)>& note) {
@@ -54,8 +54,8 @@ struct Failure {
   std::exception_ptr exception;
   bool ended_by_another = false;  // before it failed
 
-  // How likely it is the answer to another rank's failure, whose communicators go while its own error is on the way up: a
-  // CommError mostly, and a lost peer always.
+  // The likelihood that this is a response to another rank's failure, whose communicators close while its own error is on the
+  // way up: usually for a CommError, always for a lost peer.
   int distance_from_cause() const {
     try {
       std::rethrow_exception(exception);
@@ -74,7 +74,7 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
   const auto store = comm::make_thread_rendezvous();
   const std::vector<std::shared_ptr<runtime::RankLife>> lives = runtime::make_rank_lives(plan.ranks);
   std::mutex mutex;
-  std::vector<Failure> failures;  // as they came
+  std::vector<Failure> failures;  // in order of arrival
 
   const auto run = [&](int rank) {
     RankContext context;
@@ -108,7 +108,7 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
   rethrow_from(cause->rank, plan.ranks, cause->exception);
 }
 
-// The rank that this process is.
+// Runs the rank that this process is.
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   RankContext context = *plan.this_rank;
   if (plan.mode == LaunchMode::processes) unblock_stop_signals();
@@ -120,8 +120,8 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
   return 0;
 }
 
-// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank. A job under an outside
-// launcher may span hosts, of which this process knows only its own: it counts all ranks and so asks for too few, not too many.
+// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank. A job under an outside launcher
+// may span hosts, and this process knows only its own: it counts all ranks and so asks for too few threads, not too many.
 void share_cores(const LaunchPlan& plan) {
   const auto ranks = static_cast<unsigned>(std::max(1, plan.this_rank ? plan.this_rank->size : plan.ranks));
   ops::set_blas_threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / ranks)));

@@ -1,4 +1,4 @@
-// Finds this process's place in a job from the environment variables of whoever started it.
+// Finds this process's place in a job from the environment variables that its launcher set.
 #include "launch/launch_environment.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 namespace plait::launch {
 namespace {
 
-// -1: not set, or no number from 0 on.
+// -1: not set, or not a number from 0 on.
 int number_in(const char* variable) {
   const char* text = std::getenv(variable);
   return text ? std::max(whole_number<int>(text).value_or(-1), -1) : -1;
@@ -37,20 +37,20 @@ struct OutsideLauncher {
   const char* name;
   const char* rank;
   const char* size;
-  const char* local_rank;                   // null: each is alone on its host
+  const char* local_rank;                   // null: each rank is alone on its host
   std::array<const char*, 3> job_id;        // together they name the job and its restart; may be unset
-  bool (*is_here)() = [] { return true; };  // whether the other variables speak of this process
+  bool (*is_here)() = [] { return true; };  // true if the other variables describe this process
 };
 
-// Slurm's variables are inherited by everything below a batch script or a shell, where they speak of the allocation. What srun
-// starts has the number of a job step; batch scripts, and shells of salloc with LaunchParameters=use_interactive_step, have
-// none or a reserved one at the end of the range.
+// Slurm's variables are inherited by everything below a batch script or a shell, where they describe the allocation. Processes
+// started by srun have the number of a job step; batch scripts, and shells of salloc with
+// LaunchParameters=use_interactive_step, have none or a reserved one at the end of the range.
 bool in_step_of_slurm() {
   const bool shell = std::getenv("SLURM_PTY_PORT") && ::isatty(STDIN_FILENO) == 1;  // srun --pty: task 0 alone has the terminal
   return number_in("SLURM_STEP_ID") >= 0 && number_in("SLURM_STEP_NUM_TASKS") > 1 && !shell;
 }
 
-// What sets these for the operators of Kubernetes sets no rank within the host, as every pod is one.
+// The operators of Kubernetes that set these variables set no rank within the host, since every pod is one.
 bool in_pod_of_a_job() { return std::getenv("MASTER_ADDR") && std::getenv("MASTER_PORT") && !std::getenv("LOCAL_RANK"); }
 
 // mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
@@ -70,19 +70,20 @@ constexpr std::array<OutsideLauncher, 4> outside_launchers = {{
      in_step_of_slurm},
 }};
 
-// A launcher that has said this process's rank, or how many there are.
+// A launcher that has set this process's rank, or the number of ranks.
 struct Spoken {
   const OutsideLauncher* launcher;
-  bool is_here;   // it speaks of this process, and not of the shell or script around it
-  bool is_whole;  // and says all of a place among several
-  bool is_alone;  // or that there are no others
+  bool is_here;   // it describes this process, and not the shell or script around it
+  bool is_whole;  // and gives a complete place in a larger job
+  bool is_alone;  // or says that there are no others
 };
 
-// Who says more comes first: all of a place, then a rank, then how many there are.
+// The most complete comes first: a whole place, then a rank, then a number of ranks.
 std::vector<Spoken> who_has_spoken() {
   std::vector<Spoken> spoken;
   for (const OutsideLauncher& launcher : outside_launchers) {
-    const bool told_by_name = launcher.local_rank, is_here = launcher.is_here();  // the others are told by what they do not set
+    const bool told_by_name = launcher.local_rank,
+               is_here = launcher.is_here();  // without a local rank, launchers are recognised by the variables they do not set
     if ((!std::getenv(launcher.rank) && !std::getenv(launcher.size)) || !(told_by_name || is_here)) continue;
     const int rank = number_in(launcher.rank), size = number_in(launcher.size);
     const bool has_local = !launcher.local_rank || number_in(launcher.local_rank) >= 0;
@@ -96,13 +97,13 @@ std::vector<Spoken> who_has_spoken() {
   return spoken;
 }
 
-// One that has started this process beside others.
+// The launcher that has started this process together with others.
 const OutsideLauncher* present_launcher() {
   const std::vector<Spoken> spoken = who_has_spoken();
   return !spoken.empty() && spoken.front().is_whole ? spoken.front().launcher : nullptr;
 }
 
-// Whose variables launch.mode external reads.
+// The launcher whose variables launch.mode external reads.
 const OutsideLauncher& launcher_of_ranks() {
   if (const std::vector<Spoken> spoken = who_has_spoken(); !spoken.empty()) return *spoken.front().launcher;
   std::string expected;
@@ -131,7 +132,7 @@ void check_place(int rank, int size, const char* rank_name, std::vector<ConfigPr
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-// Names this job and this restart of it, so that nobody reads an earlier one's addresses.
+// Names this job and this restart of it, so that no rank reads an earlier one's addresses.
 std::string job_name(const OutsideLauncher& launcher) {
   std::string name = "plait-job";
   for (const char* variable : launcher.job_id) {
@@ -146,7 +147,7 @@ std::string job_name(const OutsideLauncher& launcher) {
 Device external_device(const Config& config, int local_rank) {
   const DeviceChoice devices = choose_devices(config);
   if (devices.kind == DeviceKind::host) return {DeviceKind::host, local_rank};
-  if (devices.count == 1) return {DeviceKind::cuda, 0};  // the launcher shows each rank one GPU, its own
+  if (devices.count == 1) return {DeviceKind::cuda, 0};  // the launcher shows each rank its own GPU only
   if (local_rank >= devices.count) {
     throw ConfigError({{std::string("environment variable ") + launcher_of_ranks().local_rank, std::to_string(local_rank),
                         "this host has only " + std::to_string(devices.count) + " GPUs, and each rank needs its own", "", 0}});
@@ -190,7 +191,7 @@ RankContext child_place() {
   const int launcher = number_of(launcher_variable, problems);
   check_place(context.rank, context.size, rank_variable, problems);
 
-  // No rank outlives its launcher. It may have died before this call; then this process has another parent already.
+  // No rank outlives its launcher. If the launcher died before this call, this process already has another parent.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) throw CommError(std::string("prctl(PR_SET_PDEATHSIG): ") + std::strerror(errno));
   if (::getppid() != launcher) throw CommError("rank " + std::to_string(context.rank) + ": the launcher is gone");
 
@@ -209,7 +210,7 @@ std::optional<OutsideRank> started_from_outside() {
 
 LaunchMode launch_mode(const Config& config) {
   if (config.launch.mode) return *config.launch.mode;
-  // Ranks that are to meet have others, said in whole or in part.
+  // A rank that should meet others is one of them, even if the environment describes it only in part.
   const bool is_told = std::ranges::any_of(who_has_spoken(), [&](const Spoken& s) {
     return s.is_whole || (!config.launch.rendezvous.empty() && s.is_here && !s.is_alone);
   });
@@ -229,7 +230,7 @@ std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const 
   const int memory = number_of(rendezvous_variable, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   auto rendezvous = comm::make_memory_rendezvous(memory);
-  ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // it was left open for this process alone
+  ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // left open for this process alone
   return rendezvous;
 }
 

@@ -32,7 +32,7 @@ void check_layout(const Config& config, int ranks) {
   if (ranks % model_parallel != 0) refuse_ranks(ranks, "must be a multiple of " + product);
 }
 
-// By rank. Ranks on CPUs have no place of their own.
+// Devices by rank. Ranks on CPUs have no place of their own.
 std::vector<Device> placed(const Config& config, const DeviceChoice& devices, int ranks) {
   const std::vector<std::int64_t>& given = config.placement.devices;
   if (devices.kind == DeviceKind::cuda && !given.empty()) {
@@ -65,7 +65,7 @@ std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
   return text + " (" + device_name(plan.devices.front()) + "): " + devices.reason;
 }
 
-// On one of the processes that were started, so that it is said once.
+// Printed by one of the started processes, so that it appears once.
 std::string outside_warning(const LaunchPlan& plan) {
   const std::optional<OutsideRank> outside = started_from_outside();
   if (plan.this_rank || !outside || outside->rank != 0) return "";

@@ -1,4 +1,4 @@
-// How the ranks of a job are started, and on which devices.
+// The launch plan: how the ranks of a job are started, and on which devices.
 #pragma once
 
 #include <chrono>
@@ -17,21 +17,21 @@ namespace plait::launch {
 struct LaunchPlan {
   LaunchMode mode = LaunchMode::threads;
   int ranks = 1;
-  std::vector<Device> devices;                // by rank; in external mode one entry, this rank's
-  std::string explanation;                    // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
-  std::string warning = {};                   // a line: an outside launcher has started several, and each trains for itself
+  std::vector<Device> devices;  // by rank; in external mode one entry, this rank's
+  std::string explanation;      // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
+  std::string warning = {};     // a line if an outside launcher has started more processes and each trains for itself
   RankBinding bind = RankBinding::automatic;  // launch.bind
-  std::string binding = {};              // of the ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
-  std::optional<RankContext> this_rank;  // when this process is one rank of the job: a child of `processes`, or external
+  std::string binding = {};                   // of ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
+  std::optional<RankContext> this_rank;       // set if this process is one rank of the job: a child of `processes`, or external
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
 };
 
-// Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for. `joined`: what
-// join_job() (agreement.h) gave, where this process has joined the other ranks already.
+// Decides mode, number of ranks and devices. ConfigError when the machine cannot satisfy the configuration. `joined`: the
+// result of join_job() (agreement.h), if this process has already joined the other ranks.
 LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
 
-// ConfigError if one host cannot start so many ranks (core/config_limits.h). For before anything is planned for them.
+// ConfigError if one host cannot start that many ranks (core/config_limits.h). Called before anything is planned for them.
 void check_host_ranks(int ranks);
 
 // This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one

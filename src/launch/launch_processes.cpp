@@ -25,8 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often the children are looked after, and how long a failure may take to show on the ranks that it hits: the report
-// should name the cause, which is not always the first that the parent sees.
+// The interval for checking the children, and the time that a failure may need to show on the ranks that it hits: the report
+// should name the cause, which is not always the first failure that the parent sees.
 constexpr milliseconds poll_interval{20};
 constexpr milliseconds settle_time{200};
 // A killed rank says nothing itself; the others get this long to say what they waited for.
@@ -36,14 +36,14 @@ struct Child {
   int rank = 0;
   pid_t process = 0;
   bool running = true;
-  int status = 0;            // as waitpid tells, once it has ended
-  bool was_stopped = false;  // when it was told to end, so that it could not
+  int status = 0;            // from waitpid, once it has ended
+  bool was_stopped = false;  // stopped when it was told to end, so that it could not
 
   bool stopped_with_checkpoint() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == stopped_status; }
-  // What a rank's own failure gives, and mostly the loss of another.
+  // The status of a rank's own communication failure, usually the loss of another.
   bool may_have_lost_another() const { return !killed() && WEXITSTATUS(status) == 3; }
   bool killed() const { return !running && WIFSIGNALED(status); }
-  // `passed_on`: the signal that it was sent; 0: none. That is no failure of its own, then.
+  // True if the signal `passed_on` (0: none) ended it, which is then no failure of its own.
   bool ended_by(int passed_on) const { return passed_on != 0 && killed() && WTERMSIG(status) == passed_on; }
   bool failed(int passed_on) const {
     const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -60,7 +60,7 @@ struct Child {
   }
 };
 
-// The children that run; leaving its scope kills those that still do.
+// The running children; leaving its scope kills those that still run.
 class Children {
  public:
   Children() = default;
@@ -83,7 +83,7 @@ class Children {
     };
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
-    // A process group of its own: a Ctrl-C on the terminal then reaches a child once, from the parent.
+    // In its own process group, so that a Ctrl-C on the terminal reaches a child only once, from the parent.
     posix_spawnattr_setpgroup(&attributes, 0);
     const sigset_t mask = mask_of_rank_process();
     posix_spawnattr_setsigmask(&attributes, &mask);
@@ -113,7 +113,7 @@ class Children {
     }
   }
 
-  // Tells all to end at once. One that is stopped would not hear of it before it is let go on, which nobody may ever do.
+  // Tells all to end at once. Stopped children are continued, since they would not receive the signal otherwise.
   void end(int signal) {
     for (Child& child : children_) {
       child.was_stopped = child.running && process_state(child.process) == ProcessState::stopped;
@@ -139,8 +139,8 @@ class Children {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.stopped_with_checkpoint(); });
   }
 
-  // Those that failed so far, the likeliest causes first: killed ones, then those with another status than 3, which is also
-  // how a rank ends that has lost its peer, and those that were stopped, which is how to lose it.
+  // The failures so far, the likeliest causes first: killed children, then those with a status other than 3 (also the status of
+  // a rank that has lost its peer), and those that were stopped, which is a way to be lost.
   std::vector<Child> failures() const {
     std::vector<Child> failed;
     std::copy_if(children_.begin(), children_.end(), std::back_inserter(failed),
@@ -153,8 +153,8 @@ class Children {
     return failed;
   }
 
-  // Of `before`, those that were stopped, and those that ended with a status of their own, which may take longer than for the
-  // others to lose them; the rest failed later because they were told to end.
+  // From `before`, the stopped children and those that ended with their own status, which may take longer than the others need
+  // to lose them; the rest failed later because they were told to end.
   std::vector<Child> causes_of_the_end(const std::vector<Child>& before) const {
     std::vector<Child> all = failures();
     std::erase_if(all, [&](const Child& child) {
@@ -167,7 +167,7 @@ class Children {
 
  private:
   std::vector<Child> children_;
-  int passed_on_ = 0;  // the signal that the children were sent
+  int passed_on_ = 0;  // the signal sent to the children
 };
 
 std::vector<std::string> child_environment(int rank, int size, int rendezvous) {
@@ -187,7 +187,7 @@ std::vector<std::string> child_environment(int rank, int size, int rendezvous) {
   return result;
 }
 
-// Statuses 3 are mostly the others', who lost the first one: they are not worth a place each.
+// Statuses 3 usually belong to the others, which lost the first one; they share one line.
 int report(const std::vector<Child>& failures) {
   std::string text;
   std::vector<int> lost_it;
@@ -220,21 +220,21 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
     children.start(rank, argv, child_environment(rank, plan.ranks, memory.descriptor()), memory.descriptor());
   }
 
-  std::vector<Child> failures;                // before this process ended anybody
-  Stop wish = Stop::none;                     // what the children know
-  std::optional<Clock::time_point> settled;   // when the failures are complete and the others are told to end
-  std::optional<Clock::time_point> deadline;  // when those that still run are killed
+  std::vector<Child> failures;                // before this process ended any child
+  Stop wish = Stop::none;                     // the wish that the children know of
+  std::optional<Clock::time_point> settled;   // the failures are complete and the others are told to end
+  std::optional<Clock::time_point> deadline;  // children that still run then are killed
   while (children.any_running()) {
-    ::poll(nullptr, 0, static_cast<int>(poll_interval.count()));  // a signal ends it
+    ::poll(nullptr, 0, static_cast<int>(poll_interval.count()));  // a signal ends the wait
     const auto now = Clock::now();
     if (signals.wish() > wish) {
       wish = signals.wish();
       children.pass_on(signals.signal(), wish);
-      // A checkpoint takes what it takes; whoever does not want to wait for it sends another signal.
+      // Checkpoints have no time limit; a user who does not want to wait sends another signal.
       if (wish == Stop::at_once) deadline = now + plan.grace;
     }
     children.reap();
-    // One that was not so far as to stop with the others has taken what they wait for with it.
+    // A child that ended by the signal before it could stop with the others takes away what they wait for.
     const bool left_alone = wish == Stop::at_boundary && children.any_ended_by_signal() && !settled;
     if (!settled && wish < Stop::at_once && (left_alone || !children.failures().empty())) {
       settled = now + settle_time;

@@ -10,7 +10,7 @@
 namespace plait::launch {
 
 topology::Graph live_graph(int gpus) {
-  // GPUs that this process does not see are no place for a rank.
+  // GPUs that this process does not see cannot hold a rank.
   topology::Graph graph = topology::part_of(topology::discover_live().graph, [&](const topology::Node& node) {
     return node.kind != topology::NodeKind::gpu || node.index < gpus;
   });

@@ -8,8 +8,8 @@
 
 namespace plait::launch {
 
-// This machine with only the first `gpus` GPUs, numbered as CUDA does: all that this process sees. ConfigError if discovery
-// does not find them all.
+// This machine with only the first `gpus` GPUs, numbered as in CUDA: all that this process sees. ConfigError if discovery does
+// not find them all.
 topology::Graph live_graph(int gpus);
 
 struct LinkedPair {
@@ -17,7 +17,7 @@ struct LinkedPair {
   int from = 0, to = 1;  // indices into gpus_of()
 };
 
-// The first pair, by GPU number, of every kind of link between two GPUs; pairs without a way between them are left out.
+// The first pair, by GPU number, for every kind of link between two GPUs; pairs without a way between them are left out.
 std::vector<LinkedPair> a_pair_of_each_link(const topology::Graph& graph);
 
 }  // namespace plait::launch

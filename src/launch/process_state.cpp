@@ -9,7 +9,8 @@ ProcessState process_state(std::int64_t process, const std::string& start) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
-  // Behind the program's name, which is in parentheses and may hold anything: field 3, the state, and so on to 22, the start.
+  // The fields after the program's name, which is in parentheses and may hold anything: field 3, the state, to field 22, the
+  // start.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return ProcessState::ended;
   std::istringstream fields(text.substr(name_end + 1));

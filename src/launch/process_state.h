@@ -1,4 +1,4 @@
-// What the system says about the process of another rank.
+// The state of another rank's process, as the system sees it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class ProcessState {
 // Empty: not checked.
 ProcessState process_state(std::int64_t process, const std::string& start = {});
 
-// To go behind "its process 4711 ".
+// Completes a sentence that begins "its process 4711 ".
 std::string to_string(ProcessState state);
 
 }  // namespace plait::launch

@@ -1,4 +1,4 @@
-// One rank's position in the job, and what it shares with the others: what its body is given.
+// A rank's context: its position in the job, and the objects it shares with the others. The rank's body receives it.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,10 @@ struct RankContext {
   std::shared_ptr<comm::Rendezvous> rendezvous;
   int local_rank = 0;   // among the ranks of this host
   bool is_main = true;  // rank 0: the one that prints and writes files
-  // Made by launch() for each run; whoever waits for other ranks registers what ends the wait (RankLife::on_abort).
+  // Made by launch() for each run; code that waits for other ranks registers what ends the wait (RankLife::on_abort).
   std::shared_ptr<runtime::RankLife> life;
 
-  // All ranks of the job, to tell each other something. `name` is used once in a job; `timeout`: comm.timeout_s.
+  // A meeting of all ranks of the job. `name` is used once in a job; `timeout`: comm.timeout_s.
   comm::Meeting meeting(const std::string& name, std::chrono::milliseconds timeout) const {
     return {*rendezvous, name, rank, size, timeout};
   }

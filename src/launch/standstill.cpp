@@ -19,9 +19,9 @@ namespace {
 
 using Stream = RankStanding::Stream;
 
-// Lines about ranks; more would push what matters off the screen.
+// Lines about ranks; more would push the important ones off the screen.
 constexpr std::size_t most_lines = 16;
-constexpr std::size_t most_streams = 1024;  // of a rank
+constexpr std::size_t most_streams = 1024;  // per rank
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
@@ -62,7 +62,7 @@ class Explainer {
       for (const int peer : awaited_by(rank)) awaited.insert(peer);
     }
     std::vector<std::string> culprits = silent(Silence::Kind::failed, awaited, false);
-    // What a failed rank says itself is all there is to say: the others only lost it.
+    // A failed rank's own words explain everything: the others only lost it.
     if (!culprits.empty()) return {fmt::format("{}", fmt::join(culprits, "; ")), "", true};
     culprits = silent(Silence::Kind::dead, awaited, false);
     const bool certain = !culprits.empty();
@@ -101,7 +101,7 @@ class Explainer {
     return texts;
   }
 
-  // Both ends count messages, so that one which is sent and does not come can be told from one that is not sent.
+  // Both ends count messages, which distinguishes a message that is sent and does not arrive from one that is not sent.
   std::vector<std::string> lost_messages() const {
     std::vector<std::string> texts;
     for (int rank = 0; rank < size(); ++rank) {
@@ -134,7 +134,7 @@ class Explainer {
     return texts;
   }
 
-  // Of ranks none of which gets to one that does not wait.
+  // A circle of ranks that wait for each other.
   std::vector<std::string> circle() const {
     std::vector<int> members;
     for (int rank = 0; rank < size(); ++rank) {
@@ -157,7 +157,7 @@ class Explainer {
     return {fmt::format("{} wait for each other in a circle", ranks_text(members))};
   }
 
-  // The collective that all of them are in, if it is that.
+  // The collective that all of them are in, if there is one.
   std::string common_collective(const std::vector<int>& ranks) const {
     for (const Stream& s : of(ranks.front())->streams) {
       if (s.peers.empty() || s.from >= 0 || s.to >= 0) continue;

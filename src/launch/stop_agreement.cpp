@@ -28,7 +28,7 @@ constexpr milliseconds look_interval{20};  // for signals, and for words once th
 constexpr milliseconds unwinding_time{1'000};
 constexpr std::int64_t all_boundaries = std::numeric_limits<std::int64_t>::max() - 1;
 
-// Who wants the stop, and why.
+// The rank that wants the stop, and its signal.
 struct StopWish {
   int rank = 0, signal = 0;
 };
@@ -56,7 +56,7 @@ class StopAgreement::Talk {
 
   void start() {
     thread_ = std::jthread([this](std::stop_token stop) { talk(stop); });
-    // A thread of its own, as the other may wait for the store.
+    // Uses its own thread, since the other may wait for the store.
     second_signal_ = std::jthread([this](std::stop_token stop) {
       const StopSignals::Attendance attendance;
       while (!stop.stop_requested() && signals_.wish() != Stop::at_once) wait_for_stop(stop, look_interval);
@@ -136,7 +136,7 @@ class StopAgreement::Talk {
     }
   }
 
-  // By this process, or by a rank before it.
+  // True if this process, or a rank before it, wishes to stop.
   bool is_wished() {
     const bool own = signals_.wish() != Stop::none;
     const auto wish =
@@ -157,7 +157,7 @@ class StopAgreement::Talk {
     meeting_.say("passed", passed);
   }
 
-  // Whether all have said their word.
+  // True once all ranks have said their word.
   bool hear(Clock::time_point deadline) {
     for (std::size_t rank = 0; rank < words_.size(); ++rank) {
       if (!words_[rank]) words_[rank] = meeting_.heard<std::int64_t>("passed", static_cast<int>(rank));
@@ -176,12 +176,12 @@ class StopAgreement::Talk {
     return true;
   }
 
-  // The rank's thread may wait for an agreement that does not come, or is going to.
+  // The rank's thread may be waiting for an agreement that does not come, or be about to.
   void give_up(const std::string& why) noexcept {
     {
       std::lock_guard lock(mutex_);
       if (stop_at_) return;
-      if (!said_) {  // it goes on, unless there is a signal
+      if (!said_) {  // it continues, unless there is a signal
         failed_ = "ranks cannot agree where to stop: " + why;
         return;
       }
@@ -206,19 +206,19 @@ class StopAgreement::Talk {
   const std::shared_ptr<runtime::RankLife> life_;
   const std::shared_ptr<comm::Rendezvous> store_;
   comm::Meeting meeting_;
-  std::vector<std::optional<std::int64_t>> words_;  // by rank; the thread's
+  std::vector<std::optional<std::int64_t>> words_;  // by rank; used by the thread
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::int64_t passed_ = 0;              // boundaries
-  std::optional<std::int64_t> said_;     // of those, when it was asked; none further until there is an agreement
+  std::int64_t passed_ = 0;           // boundaries
+  std::optional<std::int64_t> said_;  // value of passed_ when asked; no further boundary is passed until there is an agreement
   std::optional<std::int64_t> stop_at_;  // the agreement
   std::optional<StopWish> wish_;
-  std::optional<std::string> failed_;  // why nobody will talk about a stop
-  bool spoken_ = false;                // its word is in the meeting, or will be at once
+  std::optional<std::string> failed_;  // the reason why no agreement is possible
+  bool spoken_ = false;                // its word is in the meeting, or about to be
   bool released_ = false;              // the rank's life was aborted
 
-  std::jthread thread_, second_signal_;  // last: use everything above
+  std::jthread thread_, second_signal_;  // last: they use everything above
 };
 
 StopAgreement::StopAgreement(const StopSignals& signals, const RankContext& rank, milliseconds timeout)

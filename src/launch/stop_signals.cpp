@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::array<int, 4> stop_signals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-// What signals are about is the process, so this is too. Handlers touch nothing else.
+// Signals concern the process, so this state is global. Handlers touch nothing else.
 struct Noted {
-  std::atomic<int> wish = 0;  // as Stop
+  std::atomic<int> wish = 0;  // a Stop
   std::atomic<int> signal = 0;
-  std::atomic<std::int64_t> first_ms = 0;  // when the first came; 0: none
+  std::atomic<std::int64_t> first_ms = 0;  // time of the first; 0: none
   std::atomic<int> attendants = 0;
-  std::atomic<pid_t> launcher = 0;  // plait's own, whose rank this process is; 0: it is none
+  std::atomic<pid_t> launcher = 0;  // plait's own launcher, if this process is one of its ranks; 0: it is not
 };
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 Noted noted;
@@ -33,7 +33,7 @@ struct Installed {
   int objects = 0;
   std::array<struct sigaction, stop_signals.size()> previous{};
 };
-Installed installed;  // touched by the thread that makes StopSignals
+Installed installed;  // used by the thread that makes StopSignals
 
 std::int64_t now_ms() {
   timespec now{};
@@ -48,7 +48,7 @@ sigset_t stop_signal_set() {
   return set;
 }
 
-// Whether it is a wish of its own, and not the first one once more.
+// True if the signal is a separate wish, not the first one repeated.
 bool is_further_wish(const siginfo_t& info) {
   if (const pid_t launcher = noted.launcher) {
     return info.si_code == SI_QUEUE && info.si_pid == launcher && info.si_value.sival_int == static_cast<int>(Stop::at_once);
@@ -69,7 +69,7 @@ void note(int signal, siginfo_t* info, void*) {
     const bool second = noted.wish.exchange(static_cast<int>(Stop::at_once)) != static_cast<int>(Stop::at_once);
     if (!second || noted.attendants == 0) {
       ::signal(signal, SIG_DFL);
-      ::raise(signal);  // comes when this returns
+      ::raise(signal);  // delivered when this returns
     }
   }
   errno = saved;
@@ -114,7 +114,7 @@ StopSignals::Attendance::~Attendance() { --noted.attendants; }
 void pass_on(pid_t process, int signal, Stop wish) {
   sigval value{};
   value.sival_int = static_cast<int>(wish);
-  // Without room for another queued signal, a plain one is as good for a first wish.
+  // If no further signal can be queued, a plain one serves as well for a first wish.
   if (::sigqueue(process, signal, value) != 0 && errno == EAGAIN && wish == Stop::at_boundary) ::kill(process, signal);
 }
 

@@ -1,14 +1,14 @@
-// The signals that tell a job to stop: SIGINT, SIGTERM, SIGUSR1 (what Slurm's --signal sends) and SIGHUP.
+// The signals that tell a job to stop: SIGINT, SIGTERM, SIGUSR1 (sent by Slurm's --signal) and SIGHUP.
 //
-// The handlers only note what came. The first signal asks for a stop with a checkpoint at the next boundary
+// The handlers only note signals. The first signal asks for a stop with a checkpoint at the next boundary
 // (launch/stop_agreement.h), a second one for an end at once, and a third ends the process as if there were no handler.
 //
-// One wish often comes as several signals: a terminal's Ctrl-C reaches every process of the foreground group, launchers
-// (mpirun, torchrun, timeout) pass on what they and their children got already, and Slurm signals every process of a job step.
-// So
-//   * what comes within `same_wish` of the first signal is the first;
-//   * ranks that plait's own launcher has started are in process groups of their own, and hear from the launcher which it was.
-//     One from anybody else is a first signal to them, never a second.
+// One wish often arrives as a group of signals: a terminal's Ctrl-C reaches every process of the foreground group, launchers
+// (mpirun, torchrun, timeout) pass on signals that their children already received, and Slurm signals every process of a job
+// step. So
+//   * signals within `same_wish` of the first one count as the first;
+//   * ranks started by plait's own launcher are in their own process groups, and the launcher tells them which signal it was.
+//     A signal from anybody else is a first signal to them, never a second.
 // A signal that is ignored when the program starts (nohup, a shell's background job) stays ignored.
 #pragma once
 
@@ -20,14 +20,14 @@
 
 namespace plait::launch {
 
-// How `plait train` ends when it was stopped and goes on by --resume: EX_TEMPFAIL of sysexits.h, "try again". It lies below
-// 126, so that no shell takes it for a signal.
+// The exit status of a `plait train` that was stopped and can continue by --resume: EX_TEMPFAIL of sysexits.h, "try again". It
+// lies below 126, so that no shell takes it for a signal.
 inline constexpr int stopped_status = 75;
 
 enum class Stop { none, at_boundary, at_once };
 
-// While one exists, the signals are noted; what they did before comes back with the end of the last. The first starts without a
-// wish. To be made by one thread.
+// While one exists, the signals are noted; the end of the last restores their earlier handling. The first starts without a
+// wish. Made by one thread.
 class StopSignals {
  public:
   static constexpr std::chrono::milliseconds same_wish{1000};
@@ -37,15 +37,15 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  // They are noted to the end of the process. By the thread that made this.
+  // Keeps noting them to the end of the process. Called by the thread that made this.
   void stay() const;
 
   // From any thread.
   Stop wish() const;
-  int signal() const;  // the first that came; 0: none
+  int signal() const;  // the first one received; 0: none
 
-  // Somebody sees to it that the process ends at once if that is wished. Without one, the second signal ends it as if there
-  // were no handler.
+  // Its holder ensures that the process ends at once if that is wished. Without one, the second signal ends it as if there were
+  // no handler.
   class Attendance {
    public:
     Attendance();
@@ -55,12 +55,12 @@ class StopSignals {
   };
 };
 
-// To a rank's process, by the launcher that started it.
+// Passes a signal to a rank's process; called by the launcher that started it.
 void pass_on(pid_t process, int signal, Stop wish);
 
-// The mask that a rank's process is started with: this thread's, and the stop signals blocked, so that none comes before the
-// handlers are there. That process calls unblock_stop_signals() once it is ready. SIGTTOU stays blocked: its process group is
-// not the terminal's, and under `stty tostop` its first line would stop it.
+// The signal mask for starting a rank's process: this thread's, plus the stop signals, so that none arrives before the handlers
+// exist. That process calls unblock_stop_signals() once it is ready. SIGTTOU stays blocked: its process group is not the
+// terminal's, and under `stty tostop` its first line would stop it.
 sigset_t mask_of_rank_process();
 void unblock_stop_signals();
 

@@ -36,7 +36,7 @@ constexpr double answer_share = 0.1;
 constexpr double ending_share = 0.2;
 constexpr milliseconds longest_answer{5'000};
 constexpr milliseconds shortest_ending{3'000};
-// For the one who started a process to say how it ended, where it is seen to be gone.
+// Time for the process that started a rank to say how it ended, if it is seen to be gone.
 constexpr milliseconds obituary_time{150};
 
 milliseconds share_of(milliseconds time, double share) {
@@ -49,7 +49,7 @@ comm::Meeting meeting_of(comm::Rendezvous& store, int rank, int size) {
   return {store, "watchdog", rank, size, milliseconds(0)};  // nobody waits in it
 }
 
-// A rank's word on a topic is the first.
+// Only a rank's first word on a topic counts.
 template <typename T>
 void say_once(comm::Meeting& meeting, const char* topic, const T& word) noexcept {
   try {
@@ -61,9 +61,9 @@ void say_once(comm::Meeting& meeting, const char* topic, const T& word) noexcept
 
 struct Alarm {
   enum class Kind {
-    standstill,  // nothing moved any more
-    process,     // another rank's is gone or stopped; the rest may still have moved, as it may below
-    failure,     // of a call, or of a rank: mostly the consequence of something else
+    standstill,  // nothing moves any more
+    process,     // another rank's process is gone or stopped; the rest may still have moved, as in the next kind
+    failure,     // of a call, or of a rank: usually the consequence of something else
   };
   std::string what;
   Kind kind = Kind::failure;
@@ -85,9 +85,9 @@ void raise_alarm(comm::Meeting& meeting, const Alarm& alarm) noexcept {
   }
 }
 
-// How a rank left.
+// The way a rank left.
 struct Departure {
-  bool failed = false;  // by itself; any other way is its end
+  bool failed = false;  // by its own failure; any other way is its normal end
   std::string words;
 };
 
@@ -98,7 +98,7 @@ void from_json(const comm::Json& json, Departure& left) {
   json.at("words").get_to(left.words);
 }
 
-// A rank's process, for those who can look at it.
+// A rank's process, for observers that can see it.
 struct Residence {
   ProcessIdentity process;
   std::string host;
@@ -145,7 +145,7 @@ class Watchdog::Watch {
  private:
   milliseconds answer_time() const { return std::min(share_of(spec_.timeout, answer_share), longest_answer); }
 
-  // Until the rank has retired, or something is amiss; then sees to it that the rank ends.
+  // Runs until the rank has retired, or something is wrong; then ensures that the rank ends.
   void watch(std::stop_token stop) {
     RankLife& life = *spec_.life;
     try {
@@ -161,7 +161,7 @@ class Watchdog::Watch {
       wait_for_stop(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending));
       if (!stop.stop_requested()) spec_.give_up(life.reason());
     }
-    passed_on_failure();  // then the first word is the one
+    passed_on_failure();  // the first word is then the failure
     say_once(meeting_, "left",
              Departure{false, life.is_aborted() ? "was ended with the run" : "has come to the end of its part of the run"});
   }
@@ -171,7 +171,7 @@ class Watchdog::Watch {
     spec_.store->abort(reason);  // for a rank that waits there, not on its device
   }
 
-  // Nothing if the rank ends without one.
+  // nullopt if the rank ends without an alarm.
   std::optional<Alarm> wait_for_alarm(std::stop_token stop) {
     const milliseconds period = std::clamp(share_of(spec_.timeout, 1.0 / 100), milliseconds(20), milliseconds(500));
     const milliseconds patience = share_of(spec_.timeout, standstill_share);
@@ -186,7 +186,7 @@ class Watchdog::Watch {
       const auto reading = read();
       if (!reading) continue;  // retired
       const auto now = Clock::now();
-      // Who was stopped himself, or got no processor, has not seen the others stand still for all that time.
+      // A process that was stopped itself, or got no processor, has not seen the others stand still all that time.
       const auto passed = std::min<Clock::duration>(now - last, 4 * period);
       last = now;
       still = reading->idle() || reading->done != done ? Clock::duration{0} : still + passed;
@@ -211,8 +211,8 @@ class Watchdog::Watch {
     return true;
   }
 
-  // Another rank's process that is gone, or that has been stopped for `patience`: also seen while this rank waits for it where
-  // no device is involved, say for a checkpoint.
+  // Another rank's process that is gone, or that has been stopped for `patience`: also detected while this rank waits for it
+  // without any device, for example for a checkpoint.
   std::optional<std::string> lost_process(Clock::duration passed, Clock::duration patience) {
     for (int rank = 0; rank < spec_.size; ++rank) {
       const Residence* place = place_of(rank);
@@ -229,11 +229,10 @@ class Watchdog::Watch {
     return std::nullopt;
   }
 
-  // The alarm that is up then: this one, unless another came before.
+  // Raises the alarm and returns the one in force: this one, unless another came first.
   Alarm raise(const Alarm& alarm) { return meeting_.first("alarm", alarm); }
 
-  // Says how this rank stands, hears the others, and finds words for it.
-  // Nothing if the rank has retired.
+  // Says how this rank stands, hears the others, and puts the situation into words. nullopt if the rank has retired.
   std::optional<std::string> answer(const Alarm& alarm, std::stop_token stop) {
     std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
     const auto reading = read();
@@ -246,17 +245,17 @@ class Watchdog::Watch {
              Clock::now() - begin < answer_time();
     };
     for (auto asked = begin; !all_said(answers, Clock::now() - begin, go_on) && go_on(); asked = Clock::now()) {
-      // Who keeps the words of a large job has as long for other questions as for these.
+      // The keeper of a large job's words gets as much time for other questions as for these.
       std::this_thread::sleep_for(std::max<Clock::duration>(milliseconds(10), Clock::now() - asked));
     }
     for (int rank = 0; rank < spec_.size; ++rank) {
-      if (has_failed(rank)) answers[static_cast<std::size_t>(rank)].reset();  // where it stood then says nothing
+      if (has_failed(rank)) answers[static_cast<std::size_t>(rank)].reset();  // its position then means nothing
     }
     const Explanation explanation = explain_standstill(answers, [this](int rank) { return silence_of(rank); });
     return tell(alarm, explanation, answers);
   }
 
-  // Whether there is nothing more to wait for; asks no more once `go_on` is false.
+  // True if there is nothing more to wait for; asks no more once `go_on` is false.
   bool all_said(std::vector<std::optional<RankStanding>>& answers, Clock::duration waited, const std::function<bool()>& go_on) {
     bool complete = true;
     for (int rank = 0; rank < spec_.size && go_on(); ++rank) {
@@ -278,11 +277,11 @@ class Watchdog::Watch {
     const std::string gist = "the run cannot go on: " + (explained ? explanation.culprit : alarm.what);
     const auto teller = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); });
     if (teller == answers.end() || explanation.details.empty()) return gist;
-    // Threads are of one process, which prints what one of them throws.
+    // Threads share a process, which prints their exceptions.
     const bool here =
         (*teller)->rank == spec_.rank || ((*teller)->process == own_.process.process && (*teller)->host == own_.host);
     if (!here) return fmt::format("{} (rank {} tells more)", gist, (*teller)->rank);
-    // What a failed call said of its peers is not worth telling where the reason is known.
+    // A failed call's words about its peers are not worth printing if the reason is known.
     return gist + explanation.details +
            (alarm.kind == Alarm::Kind::failure ? "" : fmt::format("\n  first noticed: {}", alarm.what));
   }
@@ -297,7 +296,7 @@ class Watchdog::Watch {
     return silence_at(*place);
   }
 
-  // Of a rank that lives there, as far as this one can see by itself.
+  // The state of a silent rank that lives there, as far as this one can see by itself.
   Silence silence_at(const Residence& place) const {
     const std::int64_t process = place.process.process;
     if (!can_look_at(place)) {
@@ -313,7 +312,7 @@ class Watchdog::Watch {
                             : ", or the network between it and this rank is cut or too slow")};
   }
 
-  // What this rank can say by itself once rank 0, and with it the word of every other, is out of reach.
+  // This rank's own explanation, when rank 0, and with it every other's word, is out of reach.
   std::string without_rendezvous() {
     const auto reading = read();
     if (!reading) return "";
@@ -351,7 +350,7 @@ class Watchdog::Watch {
   comm::Meeting meeting_;
   const Residence own_;
   std::vector<std::optional<Residence>> places_;  // by rank, as far as known
-  std::map<int, Clock::duration> stopped_;        // for how long ranks' processes have been
+  std::map<int, Clock::duration> stopped_;        // time for which ranks' processes have been stopped
   std::jthread thread_;                           // last: starts when everything above exists
 };
 

@@ -1,10 +1,10 @@
-// Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, or another
+// Watches one rank from its own thread, off the path of the step. When the rank's device stands still for too long, or another
 // rank's process is gone, or the rank's communication fails, it finds out with the other ranks' watchdogs who waits for whom,
-// and aborts the rank with that as the reason, so that the run can end. An error of the rank's own it passes on to the others.
+// and aborts the rank with that as the reason, so that the run can end. It passes the rank's own errors on to the others.
 //
-// Every rank's watchdog answers when one of them raises the alarm, also that of a rank that has nothing to do or whose own
-// thread hangs. A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is
-// said too. The rank of lowest number that answers tells the whole story; the others say in one line what it comes to.
+// Every rank's watchdog answers when one of them raises the alarm, even if the rank has nothing to do or its own thread hangs.
+// A rank that does not answer is stopped, dead, or hangs as a whole; if its process can be observed, the report says which. The
+// answering rank of lowest number tells the whole story; the others summarise it in one line.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ struct WatchdogSpec {
   std::shared_ptr<comm::Rendezvous> store;    // serves one job
   std::shared_ptr<runtime::RankLife> life;    // of the rank
   std::function<runtime::ProgressBoard::Reading()> read;  // thread-safe; not called once the rank has retired
-  // The rank did not come to its end in time after it was aborted: what hangs cannot be reached. Ends the process.
+  // The rank did not end in time after it was aborted, so its thread cannot be reached. Ends the process.
   std::function<void(const std::string& reason)> give_up;
 };
 
@@ -45,7 +45,8 @@ class Watchdog {
   std::unique_ptr<Watch> watch_;
 };
 
-// Tells the watchdogs of the store what happened to a rank's process, and makes them answer. By who started it.
+// Tells the watchdogs of the store what happened to a rank's process, and makes them answer. Called by the process that started
+// it.
 void report_death(comm::Rendezvous& store, int rank, const std::string& words) noexcept;
 
 }  // namespace plait::launch
