@@ -20,7 +20,7 @@ std::optional<std::string> bus_id_from(std::string_view text) {
   const std::string rest = lower.substr(domain.size());
   const std::string digits = domain + rest.substr(1, 2) + rest.substr(4, 2) + rest.substr(7, 1);
   if (rest[0] != ':' || rest[3] != ':' || rest[6] != '.' || !is_hex(digits)) return std::nullopt;
-  // Domains are of 16 bits but for some virtual bridges.
+  // Domains have 16 bits, except on some virtual bridges.
   domain.erase(0, std::min(domain.find_first_not_of('0'), domain.size() - 4));
   return domain + rest;
 }

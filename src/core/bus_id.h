@@ -1,4 +1,4 @@
-// PCI addresses in one form.
+// Converts PCI addresses to one form.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace plait {
 
-// "00000000:1B:00.0" (as NVML has it) and "0000:1B:00.0" (as CUDA has it) become "0000:1b:00.0", as the kernel names devices.
-// nullopt where the text is not a PCI address.
+// "00000000:1B:00.0" (NVML's form) and "0000:1B:00.0" (CUDA's) become "0000:1b:00.0", the kernel's form. nullopt if the text is
+// not a PCI address.
 std::optional<std::string> bus_id_from(std::string_view text);
 
 }  // namespace plait

@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-// std::atomic's own wait is for the threads of one process; these are not FUTEX_PRIVATE.
+// std::atomic's own wait works only between the threads of one process; these futexes are not FUTEX_PRIVATE.
 void futex_wait(const std::uint32_t* counter, std::uint32_t expected) {
   // The limit only bounds the harm of a writer that died between its write and its wake.
   const timespec limit{0, 100'000'000};

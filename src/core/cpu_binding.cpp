@@ -94,7 +94,7 @@ CpuBinding binding_for(const CpuTopology& machine, int numa, const std::string& 
   const hwloc_obj_t node = numa_node(topology, numa);
   const bool is_told = !own.empty() && hwloc_bitmap_list_sscanf(mine.get(), own.c_str()) == 0;
   if (is_told && !hwloc_bitmap_isincluded(usable, mine.get())) {
-    // What was bound to the node already, by whomever, is where it shall be.
+    // A thread that is already bound to the node, by anyone, is in its place.
     if (node && !hwloc_bitmap_iszero(node->cpuset) && hwloc_bitmap_isequal(mine.get(), node->cpuset)) {
       binding.cpus = list_of(node->cpuset);
       return binding;
@@ -131,15 +131,15 @@ std::string bind_this_thread(const CpuTopology& machine, const CpuBinding& bindi
   if (!node) return "the machine has no NUMA node " + std::to_string(binding.numa);
   if (hwloc_set_cpubind(topology, node->cpuset, HWLOC_CPUBIND_THREAD) != 0)
     return "the kernel does not bind to processors " + binding.cpus + ": " + std::strerror(errno);
-  // Not strict: preferred. Containers mostly forbid set_mempolicy; the first touch of a bound thread does the same then.
+  // Not strict, only preferred. Containers usually forbid set_mempolicy; a bound thread's first touch then has the same effect.
   hwloc_set_membind(topology, node->nodeset, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET);
   return "";
 }
 
 std::string cpus_of_this_thread() {
-  // Asked of the kernel itself: a topology that only reads XML answers from what it read.
+  // Asks the kernel itself, because a topology read from XML answers from the XML.
   const Bitmap bitmap = make_bitmap();
-  // The kernel refuses a set that is smaller than its own.
+  // The kernel refuses a set smaller than its own.
   for (std::size_t words = 16; words <= 1024; words *= 2) {
     std::vector<unsigned long> set(words, 0);
     const std::size_t bytes = words * sizeof(unsigned long), bits = 8 * sizeof(unsigned long);

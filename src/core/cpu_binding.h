@@ -7,8 +7,8 @@
 
 namespace plait {
 
-// The processors and NUMA nodes of a machine, as far as this process may use them (a cgroup may forbid some). Immutable:
-// several threads may ask one.
+// The processors and NUMA nodes of a machine, as far as this process may use them (a cgroup may forbid some). Immutable and
+// thread-safe.
 class CpuTopology {
  public:
   // This machine. Never throws: if hwloc fails, there are no NUMA nodes.
@@ -28,29 +28,29 @@ class CpuTopology {
   std::unique_ptr<Handle> handle_;
 };
 
-// Where a thread should run.
+// The processors on which a thread should run.
 struct CpuBinding {
   int numa = -1;
-  std::string cpus;      // the kernel's list, "0-15,32-47": those of the node that this process may use; "" if not to be bound
-  std::string obstacle;  // why not, in words
+  std::string cpus;  // the kernel's list, "0-15,32-47": the node's processors that this process may use; "" if not to be bound
+  std::string obstacle;  // reason for not binding, in words
   bool useful = true;    // false: nothing to gain, because all allowed processors are near that node already
   bool possible() const { return obstacle.empty(); }
   friend bool operator==(const CpuBinding&, const CpuBinding&) = default;
 };
 
-// To the processors near NUMA node `numa` (-1: unknown). Not possible if there is no such node or none of its processors may be
-// used; not useful on a machine with one NUMA node. `allowed` is a kernel's list of processors; "" means those the calling
-// thread may run on. If it leaves out processors that the process could use, someone outside has already bound the process
-// (taskset, numactl, Slurm, mpirun). That binding is kept, and the obstacle says so, unless it is exactly that node's
+// Binds to the processors near NUMA node `numa` (-1: unknown). Impossible if the node does not exist or none of its processors
+// may be used; not useful on a machine with one NUMA node. `allowed` is a kernel's list of processors; "" means those the
+// calling thread may run on. If it leaves out processors that the process could use, something outside has already bound the
+// process (taskset, numactl, Slurm, mpirun). That binding is kept, and the obstacle says so, unless it is exactly that node's
 // processors.
 CpuBinding binding_for(const CpuTopology& topology, int numa, const std::string& allowed = "");
 
 // Binds the calling thread and the threads it starts later. Memory that they touch first, or that a driver pins for them, then
-// comes from the node; where the kernel permits, only as a preference, so that a full node is not an error. Returns "" or, if
-// the kernel refused, the reason: the thread then runs where it ran before.
+// comes from the node; if the kernel permits, only as a preference, so that a full node is not an error. Returns "" or, if the
+// kernel refused, the reason: the thread then runs where it ran before.
 std::string bind_this_thread(const CpuTopology& topology, const CpuBinding& binding);
 
-// The processors that the calling thread may run on, as the kernel's list; "" where that is unknown.
+// The processors that the calling thread may run on, as the kernel's list; "" if unknown.
 std::string cpus_of_this_thread();
 
 }  // namespace plait

@@ -20,10 +20,10 @@
 namespace plait {
 namespace {
 
-// Streams of one device share hardware queues, eight unless the environment says otherwise, and what is queued behind a stream
+// Streams of one device share hardware queues, eight unless the environment says otherwise, and work queued behind a stream
 // that waits for another GPU waits too: for ever, if that GPU waits for it. A rank has more streams than that. CUDA reads this
-// when it starts, hence before main(). A smaller number in the environment (Megatron-LM asks for 1) is not taken.
-constexpr int hardware_queues = 32;  // as many as there can be
+// variable when it starts, hence before main(). A smaller number in the environment (Megatron-LM asks for 1) is overridden.
+constexpr int hardware_queues = 32;  // the maximum
 [[maybe_unused]] const bool queues_of_their_own = [] {
   const char* const name = "CUDA_DEVICE_MAX_CONNECTIONS";
   const char* const given = std::getenv(name);
@@ -105,7 +105,7 @@ class CudaEvent final : public EventImpl {
   cudaEvent_t event = nullptr;
 };
 
-// Of the driver, which plait does not link so that it starts where there is none.
+// A driver function, which plait does not link so that it also starts without a driver.
 using BatchMemOp = CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
 
 BatchMemOp batch_mem_op() {
@@ -138,7 +138,7 @@ bool is_captured(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// While this thread captures other streams: lets it ask events of those that are not.
+// Allows this thread, while it captures other streams, to query events of streams that are not captured.
 class Uncaptured {
  public:
   Uncaptured() { check(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -150,14 +150,14 @@ class Uncaptured {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// Keeps who enqueues less than most_enqueued calls ahead of a stream: an event behind so many of them, of which the oldest has
-// come before another is recorded.
+// Keeps the caller fewer than most_enqueued calls ahead of a stream, by events at intervals of calls: the oldest has completed
+// before another is recorded.
 class Backlog {
  public:
   explicit Backlog(Device device) {
     for (std::optional<CudaEvent>& mark : marks_) mark.emplace(device, EventTiming::off);
   }
-  // Before a call.
+  // Called before each call.
   void make_room(cudaStream_t stream) {
     if (++calls_ % calls_per_mark != 0 || is_captured(stream)) return;
     const Uncaptured here;
@@ -214,7 +214,7 @@ class CudaStream final : public StreamImpl {
   void record(EventImpl& event) override {
     const auto& recorded = static_cast<CudaEvent&>(event);
     backlog_.make_room(stream_);
-    const bool is_node = recorded.is_timed && is_captured(stream_);  // else an edge of the graph
+    const bool is_node = recorded.is_timed && is_captured(stream_);  // else it is an edge of the graph
     check(cudaEventRecordWithFlags(recorded.event, stream_, is_node ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
   void wait(const EventImpl& event) override {

@@ -1,6 +1,6 @@
 // Devices and their memory.
 //
-// A rank computes on one Device: a CUDA GPU, or the host, which behaves as an asynchronous device too (core/stream.h).
+// A rank computes on one Device: a CUDA GPU, or the host, which also behaves as an asynchronous device (core/stream.h).
 #pragma once
 
 #include <compare>
@@ -22,10 +22,11 @@ struct Device {
 
 std::string to_string(Device device);  // "cuda:0", "host:1"
 
-// GPUs usable by this process. When there are none, `why` (if given) receives the reason: not built with CUDA, no driver, ...
+// The number of GPUs usable by this process. If it is 0, `why` (if given) receives the reason: not built with CUDA, no driver,
+// ...
 int cuda_device_count(std::string* why = nullptr);
 
-// The GPU at a PCI address ("0000:1b:00.0"), as this process numbers it. DeviceError when it sees none there.
+// The GPU at a PCI address ("0000:1b:00.0"), in this process's numbering. DeviceError if it sees none there.
 Device cuda_device_on_bus(const std::string& bus_id);
 
 // The name the vendor gives the device: "NVIDIA H200", or the CPU's model name.
@@ -65,14 +66,14 @@ class Buffer {
 // Not thread-safe: a rank's own thread allocates.
 class DeviceMemory {
  public:
-  // `limit`: bytes of MemoryKind::device that may be allocated, whatever the device has.
+  // `limit`: bytes of MemoryKind::device that may be allocated, regardless of the device's size.
   explicit DeviceMemory(Device device, std::size_t limit = no_limit) : device_(device), limit_(limit) {}
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   Device device() const { return device_; }
-  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // OutOfMemoryError when there is not enough
+  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // OutOfMemoryError if there is not enough
   std::int64_t allocations() const { return allocations_; }                  // calls of allocate so far
   std::size_t live_bytes() const { return live_bytes_; }                     // MemoryKind::device only
   std::size_t peak_bytes() const { return peak_bytes_; }
@@ -91,7 +92,7 @@ struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
 };
-MemoryInfo memory_info(Device device);   // as the driver (or /proc/meminfo) reports it; creates a context on a GPU
+MemoryInfo memory_info(Device device);   // from the driver (or /proc/meminfo); creates a context on a GPU
 std::size_t memory_size(Device device);  // memory_info().total_bytes, without a context
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Element types, and those of 16 and 8 bits for the host.
+// Element types, with 16-bit and 8-bit types for host code.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,7 @@
 
 namespace plait {
 
-// f16 is a form that weights are stored in; nothing computes with it. e4m3 is a form of operands of matrix products
-// (ops/quantize.h).
+// f16 is only for stored weights; nothing computes with it. e4m3 is only for operands of matrix products (ops/quantize.h).
 enum class DType : std::uint8_t { f32, f64, bf16, i32, u8, f16, e4m3 };
 
 std::size_t size_of(DType dtype);         // bytes per element
@@ -40,7 +39,7 @@ struct Float16 {
 };
 
 // FP8 storage for host code, E4M3 of the OCP's "8-bit floating point specification": rounded to nearest even, at most 448, no
-// infinity. What is larger becomes 448; infinities and NaN become NaN.
+// infinity. Larger values become 448; infinities and NaN become NaN.
 struct Float8 {
   static constexpr double largest = 448;
   std::uint8_t bits = 0;

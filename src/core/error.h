@@ -19,8 +19,8 @@ class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   const char* what() const noexcept override { return message_.empty() ? std::runtime_error::what() : message_.c_str(); }
-  // Puts `prefix` before the message, for instance whom it happened to. Catch by reference, add the prefix and `throw;`: the
-  // error keeps its class and everything it carries.
+  // Puts `prefix` before the message, for example the rank that failed. Catch by reference, add the prefix and `throw;`: the
+  // error keeps its class and all its data.
   void add_prefix(const std::string& prefix) { message_ = prefix + what(); }
 
  private:
@@ -31,7 +31,7 @@ class Error : public std::runtime_error {
 struct ConfigProblem {
   std::string path;     // "train.optimizer.lr", or a file's name
   std::string value;    // as written by the user; empty when a key is missing
-  std::string rule;     // what would have been right
+  std::string rule;     // the rule that the value should satisfy
   std::string nearest;  // nearest valid key, for unknown keys; may be empty
   int line = 0;
 };
@@ -51,7 +51,7 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
-// A device has not the memory that was asked for. The message says "out of memory".
+// A device has too little memory for a request. The message says "out of memory".
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
@@ -62,7 +62,7 @@ class CommError : public Error {
   using Error::Error;
 };
 
-// A peer is gone. Only the peer's own error says why.
+// A peer is gone. Only the peer's own error gives the reason.
 class PeerLostError : public CommError {
  public:
   using CommError::CommError;
@@ -80,7 +80,7 @@ std::string to_string(const std::source_location& where);
 void require(bool condition, const char* message, std::source_location where = std::source_location::current());
 void require(bool condition, const std::string& message, std::source_location where = std::source_location::current());
 
-// What an exception says to the user: what() of an Error, and with the remedy where the standard library says too little.
+// The text of an exception for the user: what() of an Error, plus a remedy if the standard library's text says too little.
 std::string error_text(const std::exception& error);
 
 // The system's message for the call that has just failed.

@@ -39,7 +39,7 @@ void write_all(const FileDescriptor& descriptor, const std::filesystem::path& pa
   }
 }
 
-// Where nothing is left of an earlier attempt.
+// A temporary name with no remains of an earlier attempt.
 std::filesystem::path temporary_of(const std::filesystem::path& path) {
   const std::filesystem::path temporary = path.string() + ".tmp";
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) throw_file_error("write", path, errno);
@@ -51,7 +51,7 @@ std::filesystem::path temporary_of(const std::filesystem::path& path) {
 void throw_file_error(const char* action, const std::filesystem::path& path, int error) {
   const std::string what =
       std::string("cannot ") + action + " " + path.string() + ": " + std::error_code(error, std::generic_category()).message();
-  // The input is not to blame where there is no room.
+  // A full disk is not the fault of the input.
   if (error == ENOSPC || error == EDQUOT) throw Error(what + "; free some space, or write elsewhere");
   if (error == EFBIG) throw Error(what + "; raise the limit on the size of files (ulimit -f), or write elsewhere");
   std::string hint;
@@ -112,7 +112,7 @@ void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_file_error("read", path_, errno);
     if (count == 0) {
-      const std::uint64_t end = std::min(size(), offset);  // it may grow again meanwhile
+      const std::uint64_t end = std::min(size(), offset);  // the file may grow again meanwhile
       throw ConfigError("cannot read " + path_.string() + ": it ends at byte " + std::to_string(end) + ", " +
                         std::to_string(offset + bytes - end) + " bytes early");
     }
@@ -212,7 +212,7 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
 }
 
 std::string read_input(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  // As File::open(); a read that would wait then says so, which it does only where somebody writes.
+  // Opened like File::open(); a read that would wait then fails instead, but only if a writer exists.
   const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!descriptor) throw_file_error("open", path, errno);
   const mode_t mode = status_of(descriptor, path).st_mode;
@@ -257,7 +257,7 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
 }
 
 std::filesystem::path output_file(const std::filesystem::path& path) {
-  constexpr int most_links = 40;  // as many as Linux follows
+  constexpr int most_links = 40;  // Linux's own limit
   std::filesystem::path end = path;
   std::error_code error;
   for (int links = 0; std::filesystem::is_symlink(end, error); ++links) {

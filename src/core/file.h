@@ -1,5 +1,5 @@
-// A file descriptor with positioned reads and writes. Every failure names the file and the reason: an Error where there is no
-// room to write (a full disk, a quota, `ulimit -f` where SIGXFSZ is ignored, as plait does), and otherwise a ConfigError.
+// Files with positioned reads and writes. Every failure names the file and the reason: an Error if there is no room to write (a
+// full disk, a quota, `ulimit -f` where SIGXFSZ is ignored, as plait does), and otherwise a ConfigError.
 #pragma once
 
 #include <compare>
@@ -16,7 +16,7 @@
 
 namespace plait {
 
-// Which file a descriptor is open on, whatever its path names by now.
+// Identifies the file that a descriptor is open on, even if its path now names another.
 struct FileIdentity {
   std::uint64_t device = 0, inode = 0;
   friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
@@ -28,18 +28,18 @@ class File {
   static File create(const std::filesystem::path& path);         // reading and writing; fails if it exists
   static File open_write(const std::filesystem::path& path);     // reading and writing; must exist, and not be a link
   static File create_append(const std::filesystem::path& path);  // every write goes to the end; fails if it exists
-  static File open_append(const std::filesystem::path& path);    // the same; created if missing
+  static File open_append(const std::filesystem::path& path);    // likewise; created if missing
   static File open_read(const std::filesystem::path& path);      // must be a regular file
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const;
-  std::int64_t changed_at() const;  // when its bytes last changed: seconds since 1970, which is what copies keep
+  std::int64_t changed_at() const;  // modification time in seconds since 1970, which copies keep
   FileIdentity identity() const;
   // Reads all `bytes`. A file that ends early is an error too.
   void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const;
   void append(std::string_view data) const;  // for the append kinds: in one write, so that readers see whole lines
-  // Reserves `bytes` on the disk where the file system can, so that a full disk shows up now; otherwise only sets the size.
+  // Reserves `bytes` on the disk if the file system can, so that a full disk shows up now; otherwise only sets the size.
   void allocate(std::uint64_t bytes) const;
   void truncate(std::uint64_t bytes) const;
   void sync() const;  // returns once the data is on the disk
@@ -52,12 +52,12 @@ class File {
   std::filesystem::path path_;
 };
 
-// As File's failures, of what the standard library or the system refused: "cannot use PATH: Permission denied; check ...".
+// Throws the error of a refused operation in the form of File's failures: "cannot use PATH: Permission denied; check ...".
 [[noreturn]] void throw_file_error(const char* action, const std::filesystem::path& path, int error);
-// As std::filesystem::status: there is nothing, or a file or directory of that kind. ConfigError where that cannot be seen.
+// Like std::filesystem::status: nothing, or a file or directory of some kind. ConfigError if that cannot be determined.
 std::filesystem::file_status status_at(const std::filesystem::path& path);
 
-// ConfigError for a link to what is not there, as a cache leaves that lost its files.
+// ConfigError for a link without a target, such as in a cache that lost its files.
 void refuse_dangling_link(const std::filesystem::path& path);
 
 void create_private_directory(const std::filesystem::path& path);    // its parent must exist, it must not
@@ -65,22 +65,22 @@ void create_private_directories(const std::filesystem::path& path);  // with its
 void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
 void remove_file(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
-// Of what a path leads to, whatever that is; nothing where it leads to nothing.
+// The identity of a path's target of any kind; nullopt if there is none.
 std::optional<FileIdentity> identity_at(const std::filesystem::path& path);
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
-// The same of a path that the user gives and that is read once: to its end where it is a pipe or a character device, as
-// <(COMMAND) and /dev/stdin are. ConfigError for a pipe that nothing writes to, instead of waiting for somebody who does.
+// read_file() for a path that the user gives and that is read once: a pipe or a character device, such as <(COMMAND) and
+// /dev/stdin, is read to its end. ConfigError for a pipe without a writer, instead of waiting for one.
 std::string read_input(const std::filesystem::path& path, std::uint64_t max_bytes);
 // Writes `text` to `path` in one piece (temporary file, rename), mode 0600.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
-// Of a path that the user gives for output: where it leads, all links followed. A file that is not there yet, or a regular one,
-// which may be replaced; ConfigError for anything else, such as a device or a pipe.
+// The target of a path that the user gives for output, with all links followed: a file that does not exist yet, or a regular
+// one, which may be replaced; ConfigError for anything else, such as a device or a pipe.
 std::filesystem::path output_file(const std::filesystem::path& path);
-// Before work whose result goes there: what keeps write_output() from making a file there, as its error.
+// Called before work whose result goes there: throws the error if write_output() could not make a file there.
 void require_writable(const std::filesystem::path& path);
-// Writes `text` to such a path: as write_text_file to a file, and as it comes to a device or a pipe.
+// Writes `text` to such a path: like write_text_file for a file, directly for a device or a pipe.
 void write_output(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace plait

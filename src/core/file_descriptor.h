@@ -27,7 +27,7 @@ class FileDescriptor {
   int descriptor_;
 };
 
-// A path by which this process opens what the descriptor is open on once more.
+// A path by which this process can open the descriptor's file once more.
 inline std::string path_of(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 }  // namespace plait

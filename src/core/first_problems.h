@@ -1,4 +1,4 @@
-// Long lists of problems, shortened.
+// Shortens long lists of problems.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace plait {
 
-// The first 20, which is enough to see what is wrong, and of more the number: "and 980 more: WHAT".
+// The first 20, which are enough to show what is wrong, and the number of the rest: "and 980 more: WHAT".
 std::vector<ConfigProblem> first_problems(std::vector<ConfigProblem> problems, const std::string& what);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Amounts of memory, for people.
+// Formats amounts of memory for people.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Counts, for people.
+// Formats counts for people.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Times, for people.
+// Formats times for people.
 #pragma once
 
 #include <chrono>

@@ -7,7 +7,7 @@
 namespace plait {
 
 std::string host_name() {
-  std::array<char, 256> name{};  // what does not fit may come without the zero
+  std::array<char, 256> name{};  // a truncated name may lack the final zero
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 

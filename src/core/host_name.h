@@ -1,11 +1,11 @@
-// Which machine this is.
+// The name of this machine.
 #pragma once
 
 #include <string>
 
 namespace plait {
 
-// The kernel's name of this host, of at most 255 characters; "localhost" where it has none.
+// The kernel's name of this host, of at most 255 characters; "localhost" if it has none.
 std::string host_name();
 
 }  // namespace plait

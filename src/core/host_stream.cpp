@@ -42,7 +42,7 @@ struct HostEventState {
     }
     changed.notify_all();
   }
-  // Why the queue that came there had failed, if it had.
+  // Returns the failure of the queue that reached the ticket, if it had failed.
   std::exception_ptr await(std::uint64_t ticket) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return completed >= ticket; });
@@ -97,7 +97,7 @@ class HostStream final : public StreamImpl {
     auto state = static_cast<const HostEvent&>(event).state;
     const std::uint64_t ticket = state->latest();
     if (ticket == 0) return;
-    // What comes after it would compute with what never came about.
+    // Later tasks would compute with results that were never made.
     push({[state, ticket] {
             if (const std::exception_ptr failure = state->await(ticket)) std::rethrow_exception(failure);
           },
@@ -113,7 +113,7 @@ class HostStream final : public StreamImpl {
   void zero(void* memory, std::size_t bytes) override {
     push({[=] { std::memset(memory, 0, bytes); }, false});
   }
-  // Even after a failure, as records and waits are: another process may wait for the counter.
+  // Runs even after a failure, as records and waits do: another process may wait for the counter.
   void count(std::span<const CounterOperation> operations) override {
     for (const auto& [kind, counter, value] : operations) {
       if (kind == CounterOperation::Kind::write)
@@ -141,7 +141,7 @@ class HostStream final : public StreamImpl {
  private:
   struct Task {
     std::function<void()> run;
-    bool ordering;  // records and waits run even after a failure, so that nobody waits for ever
+    bool ordering;  // records and waits run even after a failure, so that nothing waits for ever
   };
 
   std::exception_ptr failure() const {

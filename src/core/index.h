@@ -1,4 +1,4 @@
-// Ranks, stages and device numbers are ints; containers with one element for each are indexed by std::size_t.
+// Converts ints to container indices: ranks, stages and device numbers are ints, containers are indexed by std::size_t.
 #pragma once
 
 #include <cstddef>

@@ -56,7 +56,7 @@ bool JsonFields::flag(const std::string& key) const {
 
 std::int64_t JsonFields::integer(const std::string& key, std::int64_t least, std::int64_t most) const {
   const Json& value = get(key, "an integer");
-  // Beyond int64 it is unsigned, and negative once converted: out of range as well, since `most` is an int64.
+  // Beyond int64 the number is unsigned, and negative once converted: out of range as well, since `most` is an int64.
   const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
   if (!value.is_number_integer() || wraps || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most)
     fail(key, fmt::format("an integer from {} to {}", least, most));

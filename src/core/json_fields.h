@@ -1,4 +1,4 @@
-// The fields of a JSON object that someone else may have written: each is asked for by name, type and range.
+// Reads the fields of an untrusted JSON object: each is asked for by name, type and range.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace plait {
 
-// Every failure is a ConfigError that names the source, the path of the field and what it should have been. Keeps a reference
-// to the document.
+// Every failure is a ConfigError that names the source, the path of the field and the expected value. Keeps a reference to the
+// document.
 class JsonFields {
  public:
   // `source`: "points.jsonl:3". ConfigError unless `json` is an object.
@@ -23,14 +23,14 @@ class JsonFields {
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;
   double number(const std::string& key) const;                       // finite
   double not_negative(const std::string& key) const;                 // finite, at least 0
-  std::optional<double> maybe_number(const std::string& key) const;  // nothing where it is missing or null
+  std::optional<double> maybe_number(const std::string& key) const;  // nullopt if missing or null
   std::optional<std::int64_t> maybe_integer(const std::string& key, std::int64_t least, std::int64_t most) const;
-  std::string maybe_text(const std::string& key, std::size_t most_bytes = 1 << 16) const;  // "" where it is missing or null
+  std::string maybe_text(const std::string& key, std::size_t most_bytes = 1 << 16) const;  // "" if missing or null
   std::vector<double> numbers(const std::string& key, std::size_t most) const;             // finite
   std::vector<std::string> texts(const std::string& key, std::size_t most) const;
 
   JsonFields object(const std::string& key) const;
-  // One after the other; at most `most` of them, each an object.
+  // Calls `read` for each element in turn; at most `most` of them, each an object.
   void each(const std::string& key, std::size_t most, const std::function<void(const JsonFields&)>& read) const;
   // The members of an object, in order, whose values are strings.
   void each_text(const std::string& key, std::size_t most,

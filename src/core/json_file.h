@@ -1,4 +1,4 @@
-// JSON that someone else may have written.
+// Reads untrusted JSON.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace plait {
 
-// An iterator over the text of a parser, which tells how far that has come.
+// An iterator over the text of a parser that tells how far the parser has come.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -40,20 +40,20 @@ class CountingIterator {
   std::size_t* read_;
 };
 
-// What is wrong with `text`, of which the library's parser threw `error`: "is not JSON (at byte 12)".
+// The fault of `text`, for which the library's parser threw `error`: "is not JSON (at byte 12)".
 std::string json_problem(std::string_view text, const nlohmann::json::exception& error);
 
-// Arrays and objects within each other. A level takes many times the memory of its bracket, and who walks through them a frame
-// of the stack.
+// The limit on nested arrays and objects. A level takes many times the memory of its bracket, and a stack frame of each
+// recursive reader.
 inline constexpr int deepest_json = 100;
 
-// The value that `text` is, a Json of the library's. `refuse` is told what is wrong with it, "is not JSON (at byte 12)", and
-// throws. `watch`, which may throw too, is called as the library's parser_callback_t; `read`: how far the parser has come then,
-// in bytes.
+// Parses `text` as a Json of the library's. `refuse`, which throws, gets the fault, such as "is not JSON (at byte 12)".
+// `watch`, which may throw too, is called as the library's parser_callback_t; `read`: the parser's position at that time, in
+// bytes.
 template <typename Json = nlohmann::json, typename Refuse>
 Json parse_json(std::string_view text, const Refuse& refuse, const typename Json::parser_callback_t& watch = nullptr,
                 std::size_t* read = nullptr) {
-  // The library's parser takes it for the end of the text.
+  // The library's parser takes a zero byte for the end of the text.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
     refuse("is not JSON (at byte " + std::to_string(zero + 1) + ")");
   std::size_t unwanted = 0;
@@ -75,7 +75,7 @@ Json parse_json(std::string_view text, const Refuse& refuse, const typename Json
 }
 
 // ConfigError naming the file if it cannot be read (followed by `hint` and the reason), is not a regular file, is longer than
-// `most_bytes` or is not JSON that parse_json takes.
+// `most_bytes` or is not JSON that parse_json accepts.
 nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes, const std::string& hint = "");
 
 }  // namespace plait

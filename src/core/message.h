@@ -1,4 +1,4 @@
-// What the program tells its user beside its results. What it quotes may be anyone's, and does not steer the terminal.
+// The program's messages to its user, apart from results. They may quote untrusted text, which must not control the terminal.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace plait {
 
-// What a terminal may take as an order: the control characters of ASCII.
+// Characters that a terminal may interpret: the control characters of ASCII.
 constexpr bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// On one line and fit for a terminal, whatever a file holds: control characters and bytes that are no UTF-8 become '?', and at
-// most `most` bytes are kept.
+// The text on one line, safe for a terminal: control characters and bytes that are not UTF-8 become '?', and at most `most`
+// bytes are kept.
 std::string printable(std::string_view text, std::size_t most = 1024);
 
-// "plait: TEXT" on stderr, in one write: ranks that are processes often fail together. Control characters in it, other than
-// line ends and tabs, become '?'.
+// Prints "plait: TEXT" to stderr, in one write: ranks that are processes often fail together. Control characters in it, other
+// than line ends and tabs, become '?'.
 void message_to_stderr(const std::string& text);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Times of configurations and options, which are in seconds, as timers count them.
+// Converts times of configurations and options, which are in seconds, to milliseconds for timers.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Enumerations with names: as configurations, reports and messages write them.
+// Enumerations with names, as configurations, reports and messages write them.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Name {
   std::string_view text;
 };
 
-// Specialised beside an enumeration that has names: one row per value, in the order in which people are to read them.
+// Specialised next to an enumeration that has names: one row per value, in reading order.
 template <typename E>
 inline constexpr std::nullptr_t names = nullptr;
 
@@ -34,7 +34,7 @@ std::string to_string(E value) {
   return std::string(row->text);
 }
 
-// The value of that name; nothing if there is none.
+// The value of that name; nullopt if there is none.
 template <Named E>
 std::optional<E> named(std::string_view text) {
   const auto row = std::find_if(names<E>.begin(), names<E>.end(), [text](const Name<E>& n) { return n.text == text; });

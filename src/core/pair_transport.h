@@ -1,4 +1,4 @@
-// comm.p2p_pairs as users write it.
+// Parses comm.p2p_pairs.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace plait {
 
-// How messages between two devices travel, in both directions.
+// The transport of messages between two devices, in both directions.
 struct PairTransport {
   int a = 0, b = 0;  // numbers of GPUs (ranks on CPUs), a < b
   Transport transport = Transport::nccl;

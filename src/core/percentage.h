@@ -1,4 +1,4 @@
-// Shares of a whole, as users write them.
+// Parses percentages.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
-// A value depends only on (key, counter), never on who draws it or in which order. Weights use the key
-// (seed, hash of the parameter's name) and the global element index; the order of samples the key (seed, name of the source)
-// and the epoch (data/permutation.h). So every layout starts from the same weights and sees the same tokens.
+// A value depends only on (key, counter), never on who draws it or in which order. Weights use the key (seed, hash of the
+// parameter's name) and the global element index; the order of samples uses the key (seed, name of the source) and the epoch
+// (data/permutation.h). So every layout starts from the same weights and sees the same tokens.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Counts with their nouns.
+// Formats counts with their nouns.
 #pragma once
 
 #include <concepts>

@@ -40,7 +40,7 @@ void remove_leftovers(const fs::path& folder) {
     const FileDescriptor directory = open_directory(entry->path());
     if (!directory) continue;
     std::error_code ignored;
-    // A new one is not even locked for a moment: its maker is about to.
+    // A new directory is left alone even for a moment, since its maker is about to lock it.
     if (is_old_and_ours(directory) && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), ignored);
   }
 }
@@ -60,7 +60,7 @@ PrivateDirectory::PrivateDirectory() {
   if (!::mkdtemp(name.data())) throw CommError("cannot create the temporary directory " + name + ": " + errno_text());
   path_ = name;
   lock_ = open_directory(path_);
-  if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);  // where there are no locks, nobody removes it either
+  if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);  // if locks do not work, nobody removes it either
 }
 
 PrivateDirectory::~PrivateDirectory() {

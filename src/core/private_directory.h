@@ -1,5 +1,5 @@
-// A directory for temporary files that no other user can read. It is removed with the object; what a process that was killed
-// has left, with the next object that is made in the same folder.
+// A directory for temporary files that no other user can read. It is removed with the object; the remains of a killed process
+// are removed when the next object is made in the same folder.
 #pragma once
 
 #include <filesystem>

@@ -17,11 +17,11 @@
 namespace plait {
 namespace {
 
-constexpr int most_number = 1 << 20;  // of a stage or a micro-batch
+constexpr int most_number = 1 << 20;  // limit on stages and micro-batches
 
 char letter(PassKind kind) { return "FBIW"[static_cast<int>(kind)]; }
 
-// Where a pass stands in the file, for messages. Positions count cells from 1, empty ones too.
+// The position of a pass in the file, for messages. Positions count cells from 1, including empty ones.
 struct Cell {
   int rank = 0, position = 0;
   std::string_view text;
@@ -35,7 +35,7 @@ struct Refusal {
 [[noreturn]] void refuse(const Cell& cell, const std::string& reason) {
   constexpr std::size_t most_shown = 40;
   std::string shown(cell.text.substr(0, most_shown));
-  // Whatever bytes the file has: a message goes to terminals and into JSON.
+  // The file may hold any bytes, and the message goes to terminals and into JSON.
   std::ranges::replace_if(shown, [](char c) { return c < 0x20 || c > 0x7e; }, '?');
   throw Refusal{fmt::format("rank {}, position {} ({}{}): {}", cell.rank, cell.position, shown,
                             cell.text.size() > most_shown ? "..." : "", reason)};
@@ -47,7 +47,7 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
 
-// Takes the number that `text` begins with.
+// Removes the number that `text` begins with and returns it.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -56,7 +56,7 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-// Reads the cells of all lines, then asks of them what ScheduleFile promises.
+// Reads the cells of all lines, then checks ScheduleFile's guarantees.
 class Parser {
  public:
   explicit Parser(ScheduleFile& file) : file_(file) {}
@@ -143,8 +143,8 @@ class Parser {
     refuse(cell, "is no action: must be <stage><F, B, I or W><micro-batch>, as in 0F3, with numbers below 1048576");
   }
 
-  // PyTorch 2.11 (Schedule1F1B) numbers the forwards of a stage that begins with a forward and a backward by turns, the last,
-  // from 1: with backwards from 0 to m - 1, forwards from 1 to m cannot be meant.
+  // PyTorch 2.11 (Schedule1F1B) numbers forwards from 1 in a stage that begins with a forward and a backward in turn, the last
+  // one. With backwards from 0 to m - 1, forwards from 1 to m are clearly shifted.
   void count_forwards_from_zero() {
     struct Numbers {
       int first = most_number, last = -1;
@@ -166,7 +166,7 @@ class Parser {
     }
   }
 
-  // So that nothing larger than the file is allocated for what it names: there is a forward for every stage and micro-batch.
+  // Limits allocations by the size of the file: there is a forward for every stage and micro-batch.
   void count_sizes() {
     std::size_t forwards = 0, passes = 0;
     const Cell* last_micro_batch = nullptr;
@@ -210,7 +210,7 @@ class Parser {
     }
   }
 
-  // What has been said of one stage and micro-batch.
+  // The cells that name one stage and micro-batch.
   struct Done {
     const Cell *forward = nullptr, *input = nullptr, *weight = nullptr;
   };
@@ -257,15 +257,15 @@ class Parser {
     }
   }
 
-  // Runs the passes, every rank in its order, for as long as some rank's next one has what it needs.
+  // Runs the passes, every rank in its order, as long as some rank's next one has its inputs.
   void check_order() {
-    std::vector<std::uint8_t> done(index(stages_, 0));  // bits by what is there
+    std::vector<std::uint8_t> done(index(stages_, 0));  // bits for the results that exist
     constexpr std::uint8_t output = 1, input_gradient = 2;
     const auto has = [&](int stage, int micro_batch, std::uint8_t what) {
       return (done[index(stage, micro_batch)] & what) != 0;
     };
     std::vector<std::size_t> next(steps_.size(), 0);
-    // What a pass waits for; "" if nothing.
+    // The missing input of a pass; "" if it has all.
     const auto missing = [&](const StagePass& p) -> std::string {
       const auto of = [&](const char* what, int stage) {
         return fmt::format("the {} of stage {}, micro-batch {}, on rank {}", what, stage, p.micro_batch,
@@ -278,7 +278,7 @@ class Parser {
       if (!has(p.stage, p.micro_batch, output)) return of("forward", p.stage);
       return p.stage + 1 == stages_ || has(p.stage + 1, p.micro_batch, input_gradient) ? "" : of("backward", p.stage + 1);
     };
-    // Ranks that a result may free: those beside the one that made it.
+    // Ranks that a result may release: the neighbours of the one that made it.
     std::vector<int> ready;
     for (int rank = static_cast<int>(steps_.size()); rank-- > 0;) ready.push_back(rank);
     while (!ready.empty()) {
@@ -327,7 +327,7 @@ class Parser {
   ScheduleFile& file_;
   std::vector<std::vector<Step>> steps_;  // by rank
   int stages_ = 0;
-  const Cell* last_stage_ = nullptr;  // the first that names the last stage
+  const Cell* last_stage_ = nullptr;  // the first cell that names the last stage
 };
 
 }  // namespace
@@ -350,7 +350,7 @@ std::shared_ptr<const ScheduleFile> parse_schedule(std::string text, const std::
 }
 
 std::shared_ptr<const ScheduleFile> read_schedule_file(const std::string& path, std::string& problem) {
-  // Nothing but a plain file has an end for sure.
+  // Only a plain file has a certain end.
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     problem = std::string("cannot be read: ") + std::strerror(errno);

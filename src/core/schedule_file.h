@@ -5,8 +5,8 @@
 //   <stage>F<micro-batch>   forward            <stage>B<micro-batch>   whole backward
 //   <stage>I<micro-batch>   its input part     <stage>W<micro-batch>   its weight part
 //   (<action>;<action>)OVERLAP_F_B             a forward and a backward (B or I), which may run together: in this order
-// What PyTorch's runtime needs and plait adds by itself is passed over: SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and
-// REDUCE_GRAD. Which rank has which stage follows from the lines that name it.
+// Actions that PyTorch's runtime needs and plait adds by itself are skipped: SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD
+// and REDUCE_GRAD. The rank of a stage follows from the lines that name it.
 #pragma once
 
 #include <memory>
@@ -32,28 +32,28 @@ struct StagePass {
 
 std::string to_string(const StagePass& pass);  // "3B1"
 
-// A schedule that can run: every stage is on one rank and goes forward and backward through every micro-batch once, in an order
-// that does not deadlock.
+// A valid schedule: every stage is on one rank and goes forward and backward through every micro-batch once, in an order that
+// does not deadlock.
 struct ScheduleFile {
   std::string path;
-  std::string text;                           // what the file says
+  std::string text;                           // contents of the file
   std::vector<std::vector<StagePass>> ranks;  // of each pipeline rank, in order
   std::vector<int> rank_of_stage;
   int micro_batches = 0;
-  bool splits_backward = false;  // some weight part is a pass of its own
+  bool splits_backward = false;  // some weight part is a separate pass
 };
 
 // Files are not trusted: larger ones are refused.
 inline constexpr std::size_t most_schedule_bytes = std::size_t{16} << 20;
 
-// Null if it cannot be read or cannot run; `problem` then says why, with rank and position where there is one.
+// Null if it cannot be read or cannot run; `problem` then gives the reason, with rank and position if there is one.
 std::shared_ptr<const ScheduleFile> read_schedule_file(const std::string& path, std::string& problem);
 std::shared_ptr<const ScheduleFile> parse_schedule(std::string text, const std::string& path, std::string& problem);
 
-// A hash of the passes: two files that differ in more than form have different ones, but for one chance in 2^64.
+// A hash of the passes: files that differ in more than form have different ones, except for one chance in 2^64.
 std::string fingerprint(const ScheduleFile& file);
 
-// The same form, without idle cells. Of braided passes it says so where they are a forward and a backward.
+// Writes that form, without idle cells. Braided passes are marked if they are a forward and a backward.
 std::string schedule_csv(const std::vector<std::vector<StagePass>>& ranks);
 
 }  // namespace plait

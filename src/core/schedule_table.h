@@ -1,8 +1,8 @@
-// The pipeline schedules, one row of facts each: what anybody needs to know of a schedule without its passes. Configuration
-// rules, the planner's candidates and estimates, verify and the documentation read it.
+// The pipeline schedules, one row of facts each: everything about a schedule that can be known without its passes.
+// Configuration rules, the planner's candidates and estimates, verify and the documentation read it.
 //
 // A named schedule is a value and a row here, and a generator of its passes in parallel/schedule.cpp. The planned one is listed
-// from what passes take (parallel/planned_schedule.h).
+// by the times of passes (parallel/planned_schedule.h).
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace plait {
 // parallel.schedule
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v, planned, file };
 
-// How stages are dealt to pipeline ranks.
+// The assignment of stages to pipeline ranks.
 enum class StagePlacement {
   loop,   // stage s on rank s mod ranks
   v,      // stage s on rank s, stage 2 ranks - 1 - s on rank s again: first and last stage share rank 0
-  given,  // as the file says, or as was planned
+  given,  // from the file, or as planned
 };
 
-// What the figures of a schedule depend on. Costs, in any unit: of one micro-batch in all stages of a rank.
+// The inputs of a schedule's figures. Costs, in any unit, are those of one micro-batch in all stages of a rank.
 struct ScheduleLoad {
   double ranks = 1, chunks = 1, micro_batches = 1;  // chunks: stages per rank
   double forward = 1, backward_input = 1, backward_weight = 1;
@@ -35,11 +35,11 @@ struct ScheduleRow {
   std::string_view name;
   int chunks;  // stages per pipeline rank; any_number: parallel.virtual_stages
   StagePlacement placement;
-  bool splits_backward;  // weight parts are passes of their own
+  bool splits_backward;  // weight parts are separate passes
   bool in_rounds;        // micro-batches come in groups of as many as there are ranks: a multiple of parallel.pipeline
-  bool is_candidate;     // of the planner, where parallel.schedule is auto
-  // Estimates; null: from the passes themselves. Idle time of a rank (Narayanan et al. 2021; Qi et al. 2023), and micro-batches
-  // of which a rank keeps the activations of all its stages, where the step has as many.
+  bool is_candidate;     // the planner tries it if parallel.schedule is auto
+  // Estimates; null: taken from the passes themselves. Idle time of a rank (Narayanan et al. 2021; Qi et al. 2023), and the
+  // number of micro-batches whose activations a rank keeps for all its stages, if the step has that many.
   ScheduleFigure bubble, in_flight;
 
   static constexpr int any_number = 0;
@@ -53,9 +53,9 @@ inline constexpr double as_many_as_ranks(const ScheduleLoad& l) { return l.ranks
 inline constexpr double positive(double value) { return value > 0 ? value : 0; }
 }  // namespace schedule_figures
 
-// The built-in ones first.
+// The built-in ones come first.
 inline constexpr auto all_schedules = std::to_array<ScheduleRow>({
-    // 1F1B with more memory: to compare with, and no candidate.
+    // 1F1B with more memory: for comparison, not a candidate.
     {ScheduleKind::gpipe, "gpipe", 1, StagePlacement::loop, false, false, false, schedule_figures::fill_and_drain,
      [](const ScheduleLoad& l) { return l.micro_batches; }},
     {ScheduleKind::one_f_one_b, "1f1b", 1, StagePlacement::loop, false, false, true, schedule_figures::fill_and_drain,
@@ -73,14 +73,15 @@ inline constexpr auto all_schedules = std::to_array<ScheduleRow>({
        return (l.ranks - 1) * schedule_figures::positive(l.forward + l.backward_input - 2 * l.backward_weight) / 2;
      },
      schedule_figures::as_many_as_ranks},
-    // Takes no longer than zb-h1, zb-v with two stages, and interleaved with more, and holds what there is memory for.
+    // Takes no longer than zb-h1, zb-v with two stages, and interleaved with more, and fits its use of memory to what is
+    // available.
     {ScheduleKind::planned, "planned", ScheduleRow::any_number, StagePlacement::given, true, false, true,
      [](const ScheduleLoad& l) {
        return (l.ranks - 1) * schedule_figures::positive(l.forward + l.backward_input - l.chunks * l.backward_weight) /
               l.chunks;
      },
      schedule_figures::as_many_as_ranks},
-    // parallel.schedule: {file: PATH} (core/schedule_file.h). What differs between files is asked of the file.
+    // parallel.schedule: {file: PATH} (core/schedule_file.h). Facts that differ between files come from the file.
     {ScheduleKind::file, "file", 1, StagePlacement::given, false, false, false, nullptr, nullptr},
 });
 

@@ -1,4 +1,4 @@
-// Text as one word of a shell.
+// Quotes text as one word of a shell.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace plait {
 
-// In single quotes where it is not plain: whatever it holds, a POSIX shell reads it back as it is.
+// In single quotes if it is not plain: a POSIX shell reads any content back unchanged.
 inline std::string shell_quoted(std::string_view text) {
   constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) return std::string(text);

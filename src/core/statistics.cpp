@@ -24,7 +24,7 @@ double mean(const std::vector<double>& values) {
 double expected_largest(std::vector<double> values, int draws) {
   require(!values.empty(), "expected_largest of nothing");
   std::sort(values.begin(), values.end());
-  const auto none_above = [&](std::size_t n) {  // the n smallest
+  const auto none_above = [&](std::size_t n) {  // for the n smallest
     return std::pow(static_cast<double>(n) / static_cast<double>(values.size()), draws);
   };
   double expected = 0;
@@ -44,7 +44,7 @@ Interval median_interval(std::vector<double> values, double confidence) {
   std::sort(values.begin(), values.end());
   const auto count = static_cast<double>(values.size());
   const boost::math::binomial_distribution<double> below(count, 0.5);
-  // The largest k for which fewer than k of them fall below the median in at most half of the cases that are given up.
+  // The largest k such that fewer than k values fall below the median in at most half of the cases outside the confidence.
   std::size_t k = 1;
   while (2 * (k + 1) <= values.size() && 2 * boost::math::cdf(below, static_cast<double>(k)) <= 1 - confidence) ++k;
   return {values[k - 1], values[values.size() - k]};

@@ -14,7 +14,7 @@ std::string_view environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The first of these that is set decides, as setlocale(3) has it.
+// The first of these variables that is set decides, as in setlocale(3).
 bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = environment(name);

@@ -1,5 +1,5 @@
-// A terminal whose last line is rewritten in place, with lasting lines above it. Where the output is not a terminal there is
-// no such line, and lasting lines are plain lines.
+// A status line: the last line of a terminal, rewritten in place, with lasting lines above it. If the output is not a terminal
+// there is no such line, and lasting lines are plain lines.
 #pragma once
 
 #include <cstdio>
@@ -17,20 +17,20 @@ struct TerminalOptions {
   int width = 0;  // columns; 0: ask the terminal each time
 };
 
-// What stderr is: isatty, TERM, NO_COLOR, and the locale's character set.
+// The options for stderr: isatty, TERM, NO_COLOR, and the locale's character set.
 TerminalOptions detect_terminal(std::FILE* out = stderr);
 
 // Thread-safe.
 class StatusLine {
  public:
   explicit StatusLine(const TerminalOptions& options) : options_(options) {}
-  ~StatusLine();  // leaves the last status standing as a line of its own
+  ~StatusLine();  // leaves the last status as a line of its own
 
   const TerminalOptions& options() const { return options_; }
   int width() const;                        // columns of the terminal
   void print(std::string_view text);        // a lasting line (a final newline is added if missing), above the status
-  void print_prose(std::string_view text);  // the same, folded at the width of a terminal; whole elsewhere
-  void update(std::string_view text);       // replaces the status; nothing where the output is not a terminal
+  void print_prose(std::string_view text);  // a lasting line, folded at the width of a terminal; whole elsewhere
+  void update(std::string_view text);       // replaces the status; does nothing if the output is not a terminal
   void finish();                            // the status becomes a lasting line
 
  private:

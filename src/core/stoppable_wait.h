@@ -1,4 +1,4 @@
-// A pause that a request to stop ends.
+// A pause that a stop request ends early.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What a device has to provide to be a stream. Private to core: everything else uses core/stream.h.
+// The interface that a device implements to provide streams. Private to core: everything else uses core/stream.h.
 #pragma once
 
 #include <cstddef>

@@ -178,7 +178,7 @@ const ForeignName* foreign_name(std::string_view path) {
 }
 
 std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates) {
-  static constexpr std::size_t longest_word = 100;  // nobody means a key by more; bounds the work on hostile input
+  static constexpr std::size_t longest_word = 100;  // no key is longer; bounds the work on hostile input
   if (word.size() > longest_word) return "";
   if (const ForeignName* foreign = foreign_name(word)) {
     if (const auto known = std::ranges::find(candidates, foreign->key); known != candidates.end()) return *known;

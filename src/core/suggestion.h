@@ -1,4 +1,4 @@
-// What was probably meant by a name that there is not: a key, an option, a command, a value.
+// Suggests the name probably meant by an unknown name: a key, an option, a command, a value.
 #pragma once
 
 #include <span>
@@ -8,20 +8,20 @@
 
 namespace plait {
 
-// What transformers, Megatron-LM, nanoGPT, torchtitan or DeepSpeed call what a key of plait's configuration says.
+// The name of one of plait's configuration keys in transformers, Megatron-LM, nanoGPT, torchtitan or DeepSpeed.
 struct ForeignName {
   std::string_view name, key;
-  std::string_view note;  // where the key means something else by its number; may be empty
+  std::string_view note;  // a difference in the number's meaning; may be empty
 };
 
 std::span<const ForeignName> all_foreign_names();
 
-// By the last component of a path ("train.learning_rate"), in any case and with '-' or '_'; nullptr for other names.
+// Looks up the last component of a path ("train.learning_rate"), in any case and with '-' or '_'; nullptr for other names.
 const ForeignName* foreign_name(std::string_view path);
 
-// The candidate that was probably meant by `word`: what a foreign name stands for if it is among them, else the one with the
-// smallest edit distance; empty when even that one has little in common with it. A path whose last component is the word's
-// counts as a near miss ("train.lr" for "train.optimizer.lr").
+// The candidate probably meant by `word`: the key of a foreign name if it is among them, else the one with the smallest edit
+// distance; empty if even that one has little in common with it. A path whose last component is the word's counts as a near
+// miss ("train.lr" for "train.optimizer.lr").
 std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace plait

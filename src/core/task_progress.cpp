@@ -14,9 +14,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto silent_time = 5s;
-constexpr auto between_lines = 30s;  // where the output is no terminal
+constexpr auto between_lines = 30s;  // if the output is not a terminal
 constexpr auto tick = 500ms;
-constexpr double least_done = 0.01;  // of what an estimate can be made from
+constexpr double least_done = 0.01;  // minimum for an estimate
 
 std::chrono::seconds whole(std::chrono::duration<double> duration) {
   return std::chrono::seconds(static_cast<std::int64_t>(duration.count() + 0.5));
@@ -72,7 +72,7 @@ void TaskProgress::show() {
   const Clock::time_point now = now_();
   if (now - begin_ < silent_time) return;
   if (line_->options().updating) {
-    // One column is left free: a terminal wraps when the last one is written.
+    // One column stays free: a terminal wraps when the last one is written.
     line_->update(shortened(text(now), line_->width() - 1, line_->options().unicode));
   } else if (!shown_ || now - *shown_ >= between_lines) {
     line_->print("plait: " + text(now));

@@ -1,4 +1,4 @@
-// How far something has come that takes a while, and how long it will still take: on stderr, from the fifth second on.
+// Shows the progress and the remaining time of a long task on stderr, from the fifth second on.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace plait {
 
-// On a terminal a line that is rewritten and in the end erased; elsewhere a line of its own at the fifth second, then every
-// thirty. A thread of its own keeps the time where nothing is told for long. Thread-safe.
+// On a terminal it is one line, rewritten and finally erased; elsewhere a new line at the fifth second, then every thirty. Its
+// own thread keeps time between reports. Thread-safe.
 class TaskProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `what`: "measuring". `line`: where others write to it too; null: one of its own, on stderr. `now` can be replaced in tests,
+  // `what`: "measuring". `line`: if others write to it too; null: one of its own, on stderr. `now` can be replaced in tests,
   // which then call show().
   explicit TaskProgress(std::string what, std::shared_ptr<StatusLine> line = nullptr,
                         std::function<Clock::time_point()> now = {});
   ~TaskProgress();
 
-  // The time up to the last call with nothing done is for getting ready: it does not count for the estimate.
+  // The time up to the last call with nothing done counts as preparation and not for the estimate.
   void advance(double done, const std::string& now);
   ProgressCallback callback();
   void show();
@@ -49,7 +49,8 @@ class TaskProgress {
   std::jthread ticker_;  // last: it uses the others
 };
 
-// Tells `progress`, which begins with the first call: of ranks that are processes, only one makes it. `progress` outlives this.
+// Reports to `progress`, which begins with the first call: among ranks that are processes, only one makes it. `progress`
+// outlives this.
 ProgressCallback progress_from_first_call(std::optional<TaskProgress>& progress, std::string what);
 
 }  // namespace plait

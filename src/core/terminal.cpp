@@ -14,7 +14,7 @@ namespace plait {
 namespace {
 
 constexpr int usual_width = 80;
-constexpr int least_width = 20;  // narrower ones are mistakes, and nothing would fit
+constexpr int least_width = 20;  // smaller values are mistakes, and nothing would fit
 
 std::optional<int> width_in_environment() {
   const char* const variable = std::getenv("COLUMNS");
@@ -28,7 +28,7 @@ std::optional<int> width_in_environment() {
 
 void fold_line(std::string_view line, int width, int indent, std::string& out) {
   int column = 0;
-  const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());  // its own indent stays
+  const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());  // its own indent is kept
   out.append(line.substr(0, begin));
   column += static_cast<int>(begin);
   bool is_first = true;

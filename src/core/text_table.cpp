@@ -11,8 +11,8 @@ namespace plait {
 namespace {
 
 constexpr int gap = 2;          // between columns
-constexpr int indent = 4;       // of a row's further lines
-constexpr int least_text = 28;  // of a last column whose text is broken
+constexpr int indent = 4;       // of a row's continuation lines
+constexpr int least_text = 28;  // of a last column with broken text
 
 int longest_word(std::string_view text) {
   int longest = 0;
@@ -77,7 +77,7 @@ std::vector<TextTable::Place> TextTable::places(int width) const {
   }
   int line = 0, at = 0;
   for (std::size_t c = 0; c < count;) {
-    std::size_t end = c + 1;  // of the columns that are to stay together
+    std::size_t end = c + 1;  // of the columns that stay together
     while (end < count && columns_[end].joined) ++end;
     const auto width_of = [&](auto width_of_column) {
       int all = -gap;
@@ -109,12 +109,12 @@ std::string TextTable::lines_of(const std::vector<std::string>& cells, const std
   for (std::size_t first = 0; first < cells.size();) {
     std::size_t end = first;
     while (end < cells.size() && places[end].line == places[first].line) ++end;
-    // What a cell is broken into stands below each other.
+    // The parts of a broken cell stand below each other.
     std::vector<std::vector<std::string>> parts;
     std::size_t height = 1;
     for (std::size_t c = first; c < end; ++c) {
       const bool is_narrow = display_width(cells[c]) > places[c].width;
-      // The rest of the line, where nothing stands behind a cell that is wider than was measured.
+      // The rest of the line, if no cell follows one that is wider than measured.
       const int room = c + 1 == columns_.size() ? std::max(places[c].width, width - places[c].at) : places[c].width;
       parts.push_back(is_narrow ? split_lines(folded(cells[c], room)) : std::vector{cells[c]});
       height = std::max(height, parts.back().size());
@@ -129,7 +129,7 @@ std::string TextTable::lines_of(const std::vector<std::string>& cells, const std
                 aligned(shown, places[c].width, columns_[c].align);
       }
       line.erase(line.find_last_not_of(' ') + 1);
-      if (line.empty() && first > 0) continue;  // a further line that nothing stands on
+      if (line.empty() && first > 0) continue;  // skip empty continuation lines
       text += line + '\n';
     }
     first = end;

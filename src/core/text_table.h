@@ -1,4 +1,4 @@
-// Tables for people, which fit a terminal.
+// Text tables that fit a terminal.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ enum class Align { left, right };
 struct Column {
   std::string title;
   Align align = Align::right;
-  bool joined = false;  // on one line with the column before it, if both fit on one
+  bool joined = false;  // kept on one line with the column before it, if both fit
 };
 
-// Where a table is wider than its terminal, titles are broken between words first, then the text of a last column that is
-// aligned left, and then each row takes several lines, of which all but the first are indented.
+// If a table is wider than its terminal, titles are broken between words first, then the text of a left-aligned last column,
+// and then each row takes more than one line, all but the first indented.
 class TextTable {
  public:
   explicit TextTable(std::vector<Column> columns);
@@ -25,14 +25,14 @@ class TextTable {
   // Heading and rows, for lines of up to `width` columns; ends with a newline.
   std::string text(int width) const;
 
-  // For rows that come one by one: first measure() what columns have to be wide enough for, then heading() and row()s.
+  // For rows that come one by one: first measure() the cells that columns must be wide enough for, then heading() and row()s.
   void measure(const std::vector<std::string>& cells);
   std::string heading(int width) const;
   std::string row(const std::vector<std::string>& cells, int width) const;
 
  private:
   struct Place {
-    int line = 0, at = 0, width = 0;  // of a column
+    int line = 0, at = 0, width = 0;  // for a column
   };
   std::vector<Place> places(int width) const;
   std::string lines_of(const std::vector<std::string>& cells, const std::vector<Place>& places, int width) const;

@@ -1,4 +1,4 @@
-// What people read of numbers that are none.
+// Removes the sign of NaNs for printing.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace plait {
 
-// A NaN without its sign, which says nothing and would be printed: "nan", not "-nan". Other values as they are.
+// A NaN without its sign, which means nothing but would be printed: "nan", not "-nan". Other values as they are.
 template <std::floating_point T>
 T unsigned_nan(T value) {
   return std::isnan(value) ? std::abs(value) : value;

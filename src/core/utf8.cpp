@@ -8,12 +8,12 @@ namespace plait {
 namespace {
 
 struct Character {
-  std::size_t bytes = 0;  // of it that are there and right; at least 1
+  std::size_t bytes = 0;  // of its bytes that are there and right; at least 1
   bool whole = false;
-  bool ends_early = false;  // the text ends before it does
+  bool ends_early = false;  // the text ends within the character
 };
 
-// The character that begins at text[at], or as much of it as is one.
+// The character that begins at text[at], or as much of it as is valid.
 Character character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(at);
@@ -23,7 +23,7 @@ Character character_at(std::string_view text, std::size_t at) {
                              : lead >= 0xf0 && lead <= 0xf4 ? 4
                                                             : 0;
   if (length == 0) return {1, false, false};
-  // The second byte rules out overlong forms, surrogates, and what is beyond Unicode.
+  // The second byte rules out overlong forms, surrogates, and code points beyond Unicode.
   const unsigned least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   const unsigned most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   for (std::size_t k = 1; k < length; ++k) {

@@ -1,4 +1,4 @@
-// Which plait this is.
+// The version of this plait.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 namespace plait {
 
 struct BuildVersion {
-  std::string version;  // "0.1.0", of CMakeLists.txt
-  // "3753508fd2c1"; "-dirty" behind it where the sources had been changed since. "" where they came without their history.
+  std::string version;  // "0.1.0", from CMakeLists.txt
+  // "3753508fd2c1"; followed by "-dirty" if the sources had been changed since. "" without the sources' history.
   std::string commit;
 };
 
-BuildVersion build_version();  // as of when this was built
+BuildVersion build_version();  // at build time
 
 // "0.1.0 (commit 3753508fd2c1)", or only the number.
 inline std::string to_string(const BuildVersion& build) {

@@ -1,4 +1,4 @@
-// Whole numbers of texts that are not trusted: environment variables, options, parts of addresses.
+// Parses whole numbers in untrusted text: environment variables, options, parts of addresses.
 #pragma once
 
 #include <charconv>
@@ -9,8 +9,8 @@
 
 namespace plait {
 
-// The number that `text` is, digits alone (a minus in front for negative ones), without anything before or behind; nothing if
-// it is none, or does not fit.
+// The number in `text`: digits alone (a minus in front for negative ones), with nothing before or after; nullopt if it is not a
+// number, or does not fit.
 template <std::integral Number>
 std::optional<Number> whole_number(std::string_view text) {
   Number number{};
