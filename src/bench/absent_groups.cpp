@@ -11,7 +11,8 @@
 namespace plait::bench {
 namespace {
 
-// With values like those of a message. Products of zeros take less power, so that a GPU at its limit would be too fast.
+// Fills it with values like those of a message. Products of zeros take less power, so a GPU at its power limit would be too
+// fast.
 void fill(View message, Device device) {
   constexpr std::int64_t period = std::int64_t{1} << 20;
   std::vector<float> values(static_cast<std::size_t>(std::min(period, message.elements())));
@@ -72,7 +73,7 @@ runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& 
     const std::vector<int> members = plan.members(which);
     const int size = static_cast<int>(members.size());
     const auto mine = std::find(members.begin(), members.end(), plan.rank);
-    // Of the first and the last stage: a rank of neither is alone.
+    // The group of the first and the last stage: a rank of neither is alone.
     if (size > 1 && mine != members.end())
       return std::make_shared<comm::AbsentCommunicator>(static_cast<int>(mine - members.begin()), size);
     return comm::make_single_rank_communicator({.name = "alone", .rank = 0, .size = 1, .device = memory.device()});

@@ -7,9 +7,9 @@
 
 namespace plait::bench {
 
-// Collectives copy this rank's data where they would bring others' (comm/absent_communicator.h). A message that is sent is
-// copied out, and one of equal size, of random values, is copied in where one is received: the same bytes, over the device's
-// own memory. `memory` must outlive the groups.
+// Collectives copy this rank's data in place of the others' (comm/absent_communicator.h). A sent message is copied out, and a
+// received one is a copy of equally many random values: the same bytes, over the device's own memory. `memory` must outlive the
+// groups.
 runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory);
 
 }  // namespace plait::bench

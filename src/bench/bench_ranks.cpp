@@ -15,7 +15,7 @@ namespace plait::bench {
 
 namespace {
 
-// What may differ from host to host: the program's own name and the address that it listens on.
+// Leaves out what may differ from host to host: the program's own name and the address that it listens on.
 std::string command_of(const std::vector<std::string>& argv) {
   std::string text;
   for (std::size_t n = 1; n < argv.size(); ++n) {

@@ -1,4 +1,4 @@
-// The ranks that a communication benchmark runs on: one per GPU, or several that share the CPUs.
+// The ranks that a communication benchmark runs on: one per GPU, or a number that share the CPUs.
 #pragma once
 
 #include <chrono>
@@ -20,38 +20,38 @@ struct BenchRanks {
   bool processes = false;                     // instead of threads
   std::string device = "auto";                // auto | cpu | cuda
   std::chrono::milliseconds timeout{60'000};  // for one measurement
-  // Where processes that an outside launcher has started meet: launch.rendezvous. They are the ranks then.
+  // The rendezvous of processes that an outside launcher has started: launch.rendezvous. They are then the ranks.
   std::string rendezvous = {};
   std::string interface = "127.0.0.1";                   // comm.interface
   PeerAccessUse peer_access = PeerAccessUse::automatic;  // comm.peer_access, as NCCL is told
 };
 
-// Where a benchmark's results go.
+// The destinations of a benchmark's results.
 struct BenchOutput {
   std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
-  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was skipped
+  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and skipped cases
 };
 
-// ConfigError for fewer than two ranks; it says how many devices the machine has. Under an outside launcher collective over its
-// processes, which compare the command lines (`argv`) that they were started with; once in a process then.
+// ConfigError for fewer than two ranks; it says how many devices the machine has. Under an outside launcher it is collective
+// over the processes, which compare the command lines (`argv`) that they were started with, and called once in a process.
 launch::LaunchPlan plan_bench(const BenchRanks& ranks, const std::vector<std::string>& argv);
 
-// Runs `measure` on all ranks and passes what it returns on rank 0 to output.result. `argv` is this program's, to start ranks
-// that are processes. Returns the exit status.
+// Runs `measure` on all ranks and passes rank 0's result to output.result. `argv` is this program's, for starting ranks that
+// are processes. Returns the exit status.
 int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& argv, const BenchOutput& output,
               const std::function<nlohmann::ordered_json(launch::RankContext&)>& measure);
 
 // The first members of every result: {"benchmark", "mode", "ranks", "device", "backend"}.
 nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
                                   const launch::RankContext& rank);
-// The same as the first line of a table: "# 2 × NVIDIA H200 as threads, NCCL".
+// The head as the first line of a table: "# 2 × NVIDIA H200 as threads, NCCL".
 std::string head_text(const nlohmann::ordered_json& result);
 // The communication library of a result: "Gloo" of "Gloo 0.5.0".
 std::string library_name(const nlohmann::ordered_json& result);
-// What a table calls a method's transport: the library's own messages go by its name, as those of CPUs are not NCCL's.
+// A table's name for a method's transport: the library's own messages have its name, since those of CPUs are not NCCL's.
 std::string transport_name(const nlohmann::ordered_json& method, const std::string& library);
 
-// `shared`, a link or a communicator, is aborted with the rank, as long as there is one.
+// `shared`, a link or a communicator, is aborted with the rank while it exists.
 template <typename Shared>
 void abort_with_rank(launch::RankContext& rank, const std::shared_ptr<Shared>& shared) {
   rank.life->on_abort([weak = std::weak_ptr(shared)] {
@@ -59,8 +59,8 @@ void abort_with_rank(launch::RankContext& rank, const std::shared_ptr<Shared>& s
   });
 }
 
-// All ranks of the job as one group, which is aborted with the rank. `group` says what is special about it (name,
-// timeout, max_ctas); rank, size and device are the job's. Collective.
+// Joins all ranks of the job into one group, which is aborted with the rank. `group` gives its special settings (name, timeout,
+// max_ctas); rank, size and device are the job's. Collective.
 std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group,
                                              const comm::CommunicatorMaker& make = comm::make_communicator);
 
@@ -72,7 +72,8 @@ std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& mee
 // benchmark.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
 
-// What `measure` returns. If it throws, the rank is aborted, and the streams are empty before what they use goes.
+// Returns the result of `measure`. If it throws, the rank is aborted, and the streams are drained before the memory they use is
+// freed.
 template <typename Measure>
 auto run_on(std::initializer_list<StreamRef> streams, launch::RankContext& rank, Measure measure) {
   return rank.life->run(measure, [&] {

@@ -30,9 +30,9 @@ namespace {
 using parallel::InstructionKind;
 using Json = nlohmann::ordered_json;
 
-// Of one case on one rank.
+// The times of one case on one rank.
 struct Times {
-  // Seconds, [round][segment of the kind]. Blocks are not all as fast, and what a step takes is their sum.
+  // Seconds, [round][segment of the kind]. Blocks differ in speed, and a step takes their sum.
   std::map<std::pair<model::SegmentKind, InstructionKind>, std::vector<std::vector<double>>> passes;
   std::optional<double> update;  // seconds per byte that it moves; none if a step was not finite
 };
@@ -59,7 +59,7 @@ Times time_model(CalibrationModel& model, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const std::vector<float> ms = model.synchronize_profile();
     double update = 0;
-    std::map<std::pair<InstructionKind, int>, double> passes;  // by segment: a pass may be in parts
+    std::map<std::pair<InstructionKind, int>, double> passes;  // by segment: a pass may have parts
     for (std::size_t n = 0; n < ms.size(); ++n) {
       const parallel::Instruction& i = model.plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
@@ -84,10 +84,10 @@ Times time_model(CalibrationModel& model, int rounds) {
 struct CaseTimes {
   Times beside_head;
   std::optional<Times> without_head;
-  bool short_of_blocks = false;  // there was no room for as many as in the model
+  bool short_of_blocks = false;  // there was no room for as many blocks as in the model
 };
 
-// Nothing if it does not fit.
+// nullopt if it does not fit.
 std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c,
                                  Device device) {
   CaseTimes times;
@@ -102,15 +102,15 @@ std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t
   return times;
 }
 
-// A weight part ends in no exchange.
+// No exchange follows a weight part.
 bool is_waited_for(InstructionKind pass) { return pass != InstructionKind::backward_weight; }
 
-// Of a segment that `tensor` ranks share. Ranks compute at once, and a step waits for the slowest; those of a tensor group do
-// so at every exchange, so that whichever is slower this time counts. One that was held up in a round counts in that round
-// only.
+// The time of a segment that `tensor` ranks share. Ranks compute at once, and a step waits for the slowest; the ranks of a
+// tensor group wait at every exchange, so that the slowest each time counts. A rank that was held up in a round counts in that
+// round only.
 double seconds_of(model::SegmentKind segment, InstructionKind pass, const std::vector<const Times*>& ranks, int tensor) {
   if (!ranks.front()->passes.contains({segment, pass}))
-    return 0;  // the embedding has no input to norm or to take a gradient of
+    return 0;  // the embedding has no input to norm, nor one that needs a gradient
   const auto of_rounds = [&](const Times& rank) -> const auto& { return rank.passes.at({segment, pass}); };
   if (tensor == 1 || !is_waited_for(pass)) {
     double slowest = 0;
@@ -170,7 +170,7 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
   return cases;
 }
 
-// Of the time that measuring takes: a guess.
+// An estimated share of the measuring time.
 constexpr double share_of_segments = 0.7;
 
 std::string case_text(const CalibrationCase& c) {
@@ -188,7 +188,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       launch_plan,
       [&](launch::RankContext& rank) {
         comm::Meeting meeting = rank.meeting("calibrate", request.ranks.timeout);
-        const auto busy = meeting.busy();  // a case takes as long as it takes
+        const auto busy = meeting.busy();  // a case has no time limit
         for (std::size_t n = 0; n < cases.size(); ++n) {
           meeting.meet("case " + std::to_string(n));
           if (rank.is_main && request.progress)
@@ -196,7 +196,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
           std::optional<CaseTimes> times = measure(request, vocab, cases[n], rank.device);
           std::lock_guard lock(mutex);
           told[n].push_back(std::move(times));
-          if (rank.is_main && rank.device.is_cuda()) {  // with nothing of ours left on it
+          if (rank.is_main && rank.device.is_cuda()) {  // while none of our memory is left on it
             const MemoryInfo memory = memory_info(rank.device);
             context_bytes = std::max(context_bytes, static_cast<double>(memory.total_bytes - memory.free_bytes));
           }
@@ -272,13 +272,13 @@ void measure_collectives(const CalibrationRequest& request, int ranks, bool gpus
               request.note});
 }
 
-// Two communicators one after the other, used as a step uses them: a library takes memory for a collective when it is first
-// called.
+// Makes two communicators one after the other and uses them as a step does: a library allocates memory for a collective when it
+// is first called.
 void measure_communicators(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
                            plan::Calibration& calibration) {
   constexpr std::int64_t small = 2, large = std::int64_t{8} << 20;
   std::mutex mutex;
-  std::vector<double> used(3);  // before, and after each; of the rank that has most
+  std::vector<double> used(3);  // before, and after each; on the rank with the most
   launch::launch(
       launch_plan,
       [&](launch::RankContext& rank) {
@@ -318,7 +318,8 @@ void measure_communicators(const CalibrationRequest& request, const launch::Laun
   calibration.communicators.push_back({launch_plan.ranks, second});
 }
 
-// Of the model at its largest micro-batch: short kernels, of which a small one has many, would hide behind their own start.
+// Measures the model at its largest micro-batch: a small one has many short kernels, which would hide behind their own
+// launches.
 void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   CollectiveSlowdownRequest slowdown{.config = request.config,
@@ -352,7 +353,7 @@ std::vector<launch::LinkedPair> pairs_to_measure(const CalibrationRequest& reque
   }
 }
 
-// By the best mailbox: half of a round trip of each size, as messages of a pipeline mostly travel alone.
+// Uses the best mailbox: half of a round trip for each size, as messages of a pipeline usually travel alone.
 void measure_messages(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   const bool gpus = launch_plan.devices.front().is_cuda();
@@ -371,7 +372,7 @@ void measure_messages(const CalibrationRequest& request, const launch::LaunchPla
                             std::string transport;
                             for (const Json& method : result.at("pairs").at(p).at("methods")) {
                               if (!method.at("available").get<bool>() || method.at("transport") == "nccl") continue;
-                              // The first is the one that `comm.p2p: auto` takes; movers of it compete.
+                              // The first is the choice of `comm.p2p: auto`; its movers compete.
                               if (transport.empty()) transport = method.at("transport").get<std::string>();
                               if (method.at("transport") != transport) continue;
                               for (const Json& r : method.at("results")) {
@@ -417,7 +418,8 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   };
   const double groups = std::max(1.0, std::floor(std::log2(launch_plan.ranks)));
   measure_segments(request, vocab, launch_plan, calibration);
-  // The first that this process makes loads the library's kernels, so this comes before everything else that has communicators.
+  // The first communicator of this process loads the library's kernels, so this comes before everything else that has
+  // communicators.
   for (int ranks = 2; request.communication && gpus && ranks <= launch_plan.ranks; ranks *= 2) {
     request.note(fmt::format("memory of communicators among {} ranks", ranks));
     measure_communicators(request, launch_of(request, ranks), calibration);

@@ -11,23 +11,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t fewest_blocks = 2;        // the second has a block on either side, like most blocks of a model
-constexpr std::int64_t blocks_without_head = 8;  // of fewer, caches hold more than in training
-constexpr double share_tolerance = 0.1;          // of the head in all products
+constexpr std::int64_t fewest_blocks = 2;        // the second has a block on both sides, like most blocks of a model
+constexpr std::int64_t blocks_without_head = 8;  // with fewer, caches hold more than in training
+constexpr double share_tolerance = 0.1;          // the head's share of all products
 constexpr int warm_up_steps = 2;
-constexpr std::int64_t steps_of_data = 1'000'000'000;  // more than anybody has time for
+constexpr std::int64_t steps_of_data = 1'000'000'000;  // more than any calibration runs
 constexpr std::chrono::milliseconds settling{250};     // power limits act within a tenth of a second
-constexpr int steps_ahead = 2;                         // on their way, so that the GPU never waits and its clock does not rise
+constexpr int steps_ahead = 2;                         // enqueued, so that the GPU never waits and its clock does not rise
 constexpr double most_of_memory = 0.9;
 constexpr float learning_rate = 1e-6f;
 
-// `blocks`: of the stage that is timed.
+// `blocks`: of the timed stage.
 Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c, std::int64_t blocks,
                    CalibrationModel::Stage stage) {
   const bool with_head = stage == CalibrationModel::Stage::with_head;
   Config small = config;
   small.model.layers = with_head ? blocks : blocks + 1;
-  // All blocks alike: where some see all of the sequence and others do not, those that do.
+  // Makes all blocks alike: if only some see the whole sequence, all do.
   if (!small.model.window_layers.empty()) {
     if (std::ssize(config.model.window_layers) < config.model.layers) small.model.window = 0;
     small.model.window_layers.clear();
@@ -57,7 +57,7 @@ double flops(const model::SegmentSizes& sizes, int segment) {
   return all;
 }
 
-// `sizes`: of any number of blocks.
+// `sizes`: for any number of blocks.
 std::int64_t blocks_to_time(const model::SegmentSizes& sizes, std::int64_t all_blocks) {
   const double head = flops(sizes, sizes.shape.segments() - 1), block = flops(sizes, 1) + flops(sizes, 2);
   const auto share = [&](std::int64_t blocks) { return head / (head + static_cast<double>(blocks) * block); };
@@ -119,7 +119,7 @@ void CalibrationModel::settle() {
 }
 
 std::vector<float> CalibrationModel::synchronize_profile() {
-  if (memory_.device().is_cuda()) settle();  // a host's clock is not ours to settle
+  if (memory_.device().is_cuda()) settle();  // a host's clock cannot be settled
   std::vector<float> ms = interpreter_.synchronize_profile(*batches_, {.update = ++updates_, .lr = learning_rate});
   finite_ = !synchronize().halted && finite_;
   return ms;

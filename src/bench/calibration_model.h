@@ -1,5 +1,5 @@
-// What `plait bench calibrate` times on one rank: some of the configuration's transformer blocks with embedding and head, or
-// the first stage of a pipeline, which has blocks and embedding alone.
+// The model that `plait bench calibrate` times on one rank: some of the configuration's transformer blocks with embedding and
+// head, or the first stage of a pipeline, which has only blocks and the embedding.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ struct CalibrationCase {
 
 class CalibrationModel {
  public:
-  // Of a step. The one in the middle is like most in training: it adds to weight gradients, and where passes are braided its
-  // forward stands beside a backward and its backward beside a forward.
+  // Micro-batches per step. The one in the middle is like most in training: it adds to weight gradients, and if passes are
+  // braided its forward runs with a backward and its backward with a forward.
   static constexpr int micro_batches = 3, timed_micro_batch = 1;
 
-  // A warmed-up model with random data, without the other ranks of its tensor group and pipeline (bench/absent_groups.h).
-  // `with_head`: of so many blocks that the head has about the share of the products that it has in the whole model, or as many
-  // of these as the device has room for. `without_head`: of a few blocks. Null if there is no room for two.
+  // Makes a warmed-up model with random data, without the other ranks of its tensor group and pipeline (bench/absent_groups.h).
+  // `with_head`: with as many blocks as give the head about the share of products that it has in the whole model, or as many as
+  // the device has room for. `without_head`: with a few blocks. Null if there is no room for two.
   enum class Stage { with_head, without_head };
   static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
                                                 Device device, Stage stage);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
-  bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many as in the model
-  // One step, instruction by instruction: milliseconds of each of plan().train. A GPU comes to it from other steps, for as long
-  // as it takes to come to the clock that it holds in training, and without a pause.
+  bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many blocks as in the model
+  // Runs one step, instruction by instruction: milliseconds of each of plan().train. A GPU first runs other steps without a
+  // pause, until it has the clock that it holds in training.
   std::vector<float> synchronize_profile();
-  // False if one of those steps was not finite, after which the optimizer does nothing.
+  // False if one of these steps was not finite; after that the optimizer does nothing.
   bool is_finite() const { return finite_; }
-  // One step as in training; may block until an earlier one is done.
+  // Enqueues one step as in training; may block until an earlier one is done.
   void enqueue_step();
   // The latest step's result, once it has run.
   runtime::StepResult synchronize();

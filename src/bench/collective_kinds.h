@@ -1,5 +1,5 @@
-// The collectives that are measured, with the same definitions of size and bandwidth as nccl-tests (its doc/PERFORMANCE.md), so
-// that figures can be compared.
+// The measured collectives, with the same definitions of size and bandwidth as nccl-tests (its doc/PERFORMANCE.md), so that
+// figures can be compared.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ double bus_bandwidth_factor(CollectiveKind kind, int ranks);
 std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks);
 
 bool has_reduction(CollectiveKind kind);
-bool has_root(CollectiveKind kind);     // it is rank 0
+bool has_root(CollectiveKind kind);     // the root is rank 0
 bool is_in_place(CollectiveKind kind);  // Communicator offers each kind in one form only
 
 }  // namespace plait::bench

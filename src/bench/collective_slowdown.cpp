@@ -19,9 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t gpu_bytes = std::size_t{64} << 20, cpu_bytes = std::size_t{1} << 20;  // a bucket of gradients
-constexpr double run_us = 50e3;                                                             // of steps alone, at least
+constexpr double run_us = 50e3;                                                             // minimum for the steps alone
 constexpr int fewest_steps = 3, most_steps = 100;
-constexpr double reserve = 3;  // all-reduces go on for this many times the duration of the steps alone
+constexpr double reserve = 3;  // all-reduces last this multiple of the duration of the steps alone
 constexpr int most_reduces = 10'000;
 
 double microseconds_since(Clock::time_point start) {
@@ -50,10 +50,10 @@ class RankSlowdown {
     group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
     group.host_interface = request.config.comm.interface;
     comm_ = join_all(rank, group);
-    stream_.ref().zero(data_.data(), bytes_);  // sums of zeros stay numbers, however often
+    stream_.ref().zero(data_.data(), bytes_);  // sums of zeros stay finite, however often
   }
 
-  // Of the rounds in which all-reduces went on to the end.
+  // The slowdowns of the rounds in which all-reduces lasted to the end.
   std::vector<double> measure() {
     return run_on({stream_}, rank_, [&] {
       const double one_step = meeting_.greatest("step", run(1, 0).microseconds);
@@ -79,7 +79,7 @@ class RankSlowdown {
  private:
   struct Run {
     double microseconds = 0;  // of the steps
-    bool to_the_end = true;   // all-reduces were still going on then
+    bool to_the_end = true;   // all-reduces were still running then
   };
 
   void enqueue_reduce() {
@@ -105,7 +105,8 @@ class RankSlowdown {
 
   Run run(int steps, int reduces) {
     meet();
-    // More all-reduces than a stream holds (most_enqueued) would keep this thread from the steps until some had run.
+    // Enqueued by another thread: more all-reduces than a stream holds (most_enqueued) would block this thread until some had
+    // run.
     std::atomic<bool> enqueued = false;
     const auto enqueue = [&] {
       make_current(rank_.device);
@@ -118,7 +119,7 @@ class RankSlowdown {
       for (int step = 0; step < steps; ++step) model_->enqueue_step();
       model_->synchronize();
     } catch (...) {
-      comm_->abort();  // so that the other thread gets to its end
+      comm_->abort();  // lets the other thread finish
       throw;
     }
     Run run{.microseconds = microseconds_since(start)};
@@ -135,7 +136,7 @@ class RankSlowdown {
   const CollectiveSlowdownRequest& request_;
   launch::RankContext& rank_;
   comm::Meeting meeting_;           // of all ranks,
-  const comm::Meeting::Busy busy_;  // whose runs take as long as they take
+  const comm::Meeting::Busy busy_;  // runs have no time limit
   DeviceMemory memory_;
   const std::size_t bytes_;
   Buffer data_;

@@ -1,4 +1,4 @@
-// How much longer a model's compute takes while all-reduces run beside it, as those of gradients run beside backward.
+// Measures the slowdown of a model's compute by concurrent all-reduces, such as those of gradients during backward.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ struct CollectiveSlowdownRequest {
 };
 
 // Returns 0.05 for 5 % longer, and never less than 0. Every rank of `launch_plan` (threads) trains a small model by itself:
-// alone, and beside all-reduces among all ranks, which follow one another for as long as the model computes. Each run beside
+// alone, and during all-reduces among all ranks, which follow one another for as long as the model computes. Each run during
 // all-reduces is compared with the runs alone before and after it. The result is the median over rounds of the rank with the
-// largest slowdown. Nothing if the all-reduces ended too early in most rounds. CommError, DeviceError.
+// largest slowdown. nullopt if the all-reduces ended too early in most rounds. CommError, DeviceError.
 std::optional<double> measure_collective_slowdown(const CollectiveSlowdownRequest& request,
                                                   const launch::LaunchPlan& launch_plan);
 

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Small whole numbers, which every type holds and whose sums it holds exactly.
+// Small whole numbers, which every type represents exactly, as it does their sums.
 constexpr std::size_t period = 262'147;  // elements; a prime
 constexpr std::size_t rank_shift = 7'919;
 constexpr int values = 4;
@@ -39,8 +39,7 @@ void write(std::byte* to, DType dtype, float value) {
 
 int value_at(std::size_t element) { return static_cast<int>((element % period * 2'654'435'761u >> 7) % values); }
 
-// What rank 0 puts in, or with `ranks` the sum over that many ranks, where rank r's element i is rank 0's element
-// i + r rank_shift.
+// Rank 0's input, or with `ranks` the sum over that many ranks, where rank r's element i is rank 0's element i + r rank_shift.
 Pattern numbers(DType dtype, int ranks) {
   const std::size_t width = size_of(dtype);
   std::vector<std::byte> block(period * width);
@@ -52,7 +51,7 @@ Pattern numbers(DType dtype, int ranks) {
   return Pattern(std::move(block));
 }
 
-// Of one collective and size, on one rank.
+// One collective and size, on one rank.
 struct Measured {
   std::vector<double> microseconds;  // of each round
   std::int64_t wrong = 0;
@@ -122,9 +121,9 @@ class RankBench {
     const int iterations = std::min(most_iterations, messages_for(bytes, budget));
     Event start(rank_.device, EventTiming::on), stop(rank_.device, EventTiming::on);
     std::vector<double> times;
-    s.zero(first_.data(), bytes);  // sums of zeros stay numbers, however often
+    s.zero(first_.data(), bytes);  // sums of zeros stay finite, however often
     for (int round = 0; round < request_.rounds; ++round) {
-      for (int i = -2; i < iterations; ++i) {  // two are not counted: they bring the ranks together
+      for (int i = -2; i < iterations; ++i) {  // the first two are not counted: they synchronize the ranks
         if (i == 0) s.record(start);
         enqueue(kind, bytes);
       }
@@ -139,7 +138,7 @@ class RankBench {
     return (static_cast<std::uint64_t>(rank) * rank_shift + static_cast<std::uint64_t>(element)) * size_of(request_.dtype);
   }
 
-  // Once more with numbers in it, and all results compared.
+  // Runs once more with numbers, and compares all results.
   std::int64_t verify(CollectiveKind kind, std::size_t bytes) {
     const StreamRef s = stream_.ref();
     const std::int64_t all = elements(bytes), share = all / rank_.size;
@@ -183,7 +182,7 @@ class RankBench {
   std::shared_ptr<comm::Communicator> comm_;
 };
 
-// Sizes that divide among the ranks, and for which all of them have the memory.
+// The sizes that divide among the ranks and for which all ranks have the memory.
 std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request, launch::RankContext& rank,
                                       comm::Meeting& meeting, std::vector<std::string>& notes) {
   std::vector<std::size_t> sizes = message_sizes(request.sizes, rank.device.is_cuda());
@@ -233,7 +232,7 @@ double average(const Json& rows) {
 Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
               const BenchOutput& output) {
   comm::Meeting meeting = rank.meeting("bench", request.ranks.timeout);
-  const auto busy = meeting.busy();  // measuring takes as long as it takes
+  const auto busy = meeting.busy();  // measuring has no time limit
   std::vector<std::string> notes;
   const std::vector<std::size_t> sizes = usable_sizes(request, rank, meeting, notes);
   const auto tell = [&](const std::string& text) {
@@ -252,7 +251,7 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
     tell(to_string(kind));
     std::vector<Measured> own;
     for (const std::size_t bytes : sizes) own.push_back(bench.measure(kind, bytes));
-    // Everybody reads everybody's, so that no rank is ahead of one that still measures.
+    // All ranks read all words, so that no rank is ahead of one that still measures.
     const std::vector<std::vector<Measured>> all = meeting.gather(to_string(kind), own);
     for (int r = 0; r < rank.size; ++r) {
       if (all[static_cast<std::size_t>(r)].size() != sizes.size()) meeting.refuse(to_string(kind), r, "it has other sizes");
@@ -279,7 +278,7 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output) {
   require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");
   const launch::LaunchPlan plan = plan_bench(request.ranks, request.argv);
-  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
+  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // throws before anything starts
   bool wrong = false;
   const int status = run_bench(plan, request.argv, output, [&](launch::RankContext& rank) {
     Json result = run_rank(request, plan, rank, output);

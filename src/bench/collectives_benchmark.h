@@ -21,7 +21,7 @@ struct CollectivesBenchmarkRequest {
   SizeOptions sizes;
   DType dtype = DType::f32;  // or bf16
   int rounds = 5;            // a time is the median over these
-  int max_ctas = 0;          // NCCL: most thread blocks of a collective; 0: NCCL's choice
+  int max_ctas = 0;          // NCCL: limit on thread blocks of a collective; 0: NCCL's choice
   std::vector<std::string> argv;
   comm::CommunicatorMaker make_communicator = comm::make_communicator;
 };
@@ -30,7 +30,7 @@ struct CollectivesBenchmarkRequest {
 //  "results": [{"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s",
 //  "wrong"}], "average_busbw_gb_per_s"}], "average_busbw_gb_per_s", "wrong"}
 // Times are the slowest rank's, back to back, measured on its stream. "wrong" counts wrong elements over all ranks; every
-// element is compared. Returns the exit status: 3 when an element was wrong.
+// element is compared. Returns the exit status: 3 if an element was wrong.
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output);
 
 // The result in nccl-tests' columns.

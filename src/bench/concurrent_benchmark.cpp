@@ -22,7 +22,7 @@ using Pairs = std::vector<std::pair<int, int>>;  // from, to
 
 constexpr int link_places = 2, uncounted = 4, most_timed = 32;
 constexpr std::size_t gpu_message = std::size_t{64} << 20, cpu_message = std::size_t{1} << 20;
-constexpr std::uint64_t sender_shift = 500'009;  // what one rank sends is not what another does
+constexpr std::uint64_t sender_shift = 500'009;  // distinguishes the contents of different senders
 
 class Concurrent {
  public:
@@ -68,11 +68,11 @@ class Concurrent {
  private:
   struct Peer {
     Link *out = nullptr, *in = nullptr;
-    Buffer target;  // where messages come by slots
+    Buffer target;  // destination of messages that come by slots
     std::optional<Stream> out_stream, in_stream;
   };
 
-  // In the order in which both ends make them and let go of them.
+  // The links in the order in which both ends make and destroy them.
   struct Links {
     explicit Links(Device device) : shared(std::make_shared<comm::p2p::SharedByLinks>(device)) {}
     ~Links() {
@@ -85,7 +85,7 @@ class Concurrent {
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
 
-  // Of all pairs in one order, so that no two ranks wait for each other's next.
+  // All pairs in one order, so that no two ranks wait for each other's next.
   void make_links() {
     for (int low = 0; low < rank_.size; ++low) {
       for (int high = low + 1; high < rank_.size; ++high) {
@@ -124,7 +124,7 @@ class Concurrent {
     return whole(place < 0 ? p.target.data() : p.in->memory_of(place));
   }
 
-  // Microseconds per message of each of `pairs` that ends here, by the rank that sends; all at once.
+  // Microseconds per message for each of `pairs` that ends here, by sending rank; all run at once.
   std::vector<double> exchange(const Pairs& pairs) {
     struct Timed {
       explicit Timed(Device device) : start(device, EventTiming::on), stop(device, EventTiming::on) {}
@@ -148,7 +148,7 @@ class Concurrent {
           if (message == uncounted) in.record(arriving.at(from).start);
           if (!p.in->places().empty()) {
             if (message == 0) p.in->post(in);
-            if (message + 1 < all) p.in->post(in);  // where the message before this one is
+            if (message + 1 < all) p.in->post(in);  // in the place of the previous message
           }
           p.in->receive(in, arrival(p, message), nullptr, place_of(*p.in, message));
         }
@@ -179,7 +179,7 @@ class Concurrent {
                                   static_cast<unsigned>(wrong->expected)));
   }
 
-  // Medians over the rounds of what each pair took, the same on all ranks.
+  // The medians over rounds of each pair's time, the same on all ranks.
   std::map<std::pair<int, int>, double> microseconds_of(const std::string& name, const Pairs& pairs) {
     std::map<std::pair<int, int>, std::vector<double>> samples;
     for (int round = 0; round < request_.rounds; ++round) {
@@ -247,7 +247,7 @@ class Concurrent {
     return json;
   }
 
-  // What the sender of each pair knows of it, in the order of the pairs.
+  // The senders' facts about each pair, in the order of the pairs.
   std::vector<Json> ways_of(const comm::p2p::JobFacts& facts) {
     Json own = Json::array();
     for (int to = 0; to < rank_.size; ++to) {

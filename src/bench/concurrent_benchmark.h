@@ -1,4 +1,5 @@
-// plait bench p2p --concurrent: messages between all pairs at once, and across the middle of the job, beside each pair alone.
+// plait bench p2p --concurrent: compares messages between all pairs at once, and across the middle of the job, with each pair
+// alone.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,13 +21,13 @@ struct ConcurrentBenchmarkRequest {
   NominalRate nominal = nominal_rate;
 };
 
-// Each pair goes by what `comm.p2p: auto` chooses for it. The bisection: rank r and rank r + n / 2, both ways at once; of the
-// ways to halve the job the one that crosses hosts and sockets where ranks are placed in their order.
+// Each pair uses the choice of `comm.p2p: auto`. The bisection: rank r and rank r + n / 2, both ways at once; this split of the
+// job crosses hosts and sockets if ranks are placed in their order.
 // {"benchmark": "p2p concurrent", the head, "bytes", "rounds",
 //  "pairs": [{"from", "to", "link", "transport", "alone_gb_per_s", "at_once_gb_per_s", "nominal_gb_per_s", "of_nominal"}],
 //  "all_pairs": {"pairs", "gb_per_s", "of_alone"}, "bisection": {the same}}
-//   gb_per_s  of all pairs together, by the one that took longest
-//   of_alone  of the sum of what the same pairs carry alone
+//   gb_per_s  of all pairs together, by the slowest
+//   of_alone  relative to the sum of the same pairs' rates alone
 // Returns the exit status. CommError when a message arrives wrong or not at all.
 int benchmark_concurrent(const ConcurrentBenchmarkRequest& request, const BenchOutput& output);
 

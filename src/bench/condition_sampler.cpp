@@ -22,7 +22,7 @@ std::vector<SampledGpu> sampled_gpus(const topology::Nvml& nvml, const std::vect
       const Device device = cuda_device_on_bus(bus_id);
       if (std::ranges::find(devices, device) != devices.end()) found.push_back({device, bus_id});
     } catch (const DeviceError&) {
-      continue;  // one that this process does not see
+      continue;  // this process does not see it
     }
   }
   std::ranges::sort(found, {}, &SampledGpu::device);

@@ -1,4 +1,4 @@
-// How GPUs were while something was measured: clocks, power, temperature, energy, and what slowed them down.
+// Samples the conditions of GPUs during a measurement: clocks, power, temperature, energy, and reasons for throttling.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ struct SampledGpu {
 // The GPUs among `devices` that NVML knows.
 std::vector<SampledGpu> sampled_gpus(const topology::Nvml& nvml, const std::vector<Device>& devices);
 
-// Asks NVML ten times a second, on a thread of its own, from begin() to end().
+// Asks NVML ten times a second, on its own thread, from begin() to end().
 class ConditionSampler {
  public:
   // `nvml` has to outlive it.
@@ -31,7 +31,7 @@ class ConditionSampler {
 
   void begin();
   // By GPU: {"device", "name", "sm_clock_mhz", "least_sm_clock_mhz", "power_w", "temperature_c", "energy_j",
-  // "throttle_reasons"}, without what NVML does not tell (docs/studies.md). Empty if it never began.
+  // "throttle_reasons"}, without figures that NVML does not give (docs/studies.md). Empty if it never began.
   nlohmann::ordered_json end();
 
  private:

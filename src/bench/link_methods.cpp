@@ -17,7 +17,7 @@ bool wanted(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// A shorter word than the obstacle where the bench itself could be started so that it works.
+// A short text instead of the obstacle if the benchmark could be started in a way that works.
 std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& candidate) {
   const bool gpus = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
   const bool between_processes = candidate.transport == Transport::ipc || candidate.transport == Transport::vmm;

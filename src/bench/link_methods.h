@@ -15,7 +15,7 @@ namespace plait::bench {
 
 struct LinkMethod {
   Transport transport = Transport::nccl;
-  std::optional<Mover> mover;  // nothing: the communication library's own, or whichever of an impossible transport
+  std::optional<Mover> mover;  // nullopt: the communication library's own, or any mover of an impossible transport
   std::string transport_text() const { return to_string(transport); }
   std::string mover_text() const { return mover ? to_string(*mover) : "-"; }
   std::string name() const { return transport_text() + (mover ? "." + to_string(*mover) : ""); }
@@ -23,32 +23,32 @@ struct LinkMethod {
 
 struct MethodChoice {
   LinkMethod method;
-  std::string obstacle;  // empty: possible, as far as is known before a link is made
+  std::string obstacle;  // empty: possible, as far as known before a link is made
 };
 
-// Which methods to measure; empty: all.
+// Selects the methods to measure; empty: all.
 struct MethodFilter {
   std::vector<std::string> transports = {}, movers = {};
-  // Leaves out what needs peer access, as on a machine whose GPUs cannot reach each other.
+  // Leaves out methods that need peer access, as on a machine whose GPUs cannot reach each other.
   bool without_peer_access = false;
-  // For each pair only the transport that `comm.p2p: auto` would try first, with every mover.
+  // For each pair only the first choice of `comm.p2p: auto`, with every mover.
   bool first_transport = false;
-  // That one, and what is left without peer access: host and nccl.
+  // That choice, and the methods that work without peer access: host and nccl.
   bool with_and_without = false;
 };
 
 // ConfigError for unknown names.
 void check(const MethodFilter& filter);
 
-// All transports × movers for a pair, in the order of the transports. One that only works with the other launch mode says so:
-// "needs --processes".
+// All transports × movers for a pair, in the order of the transports. A method that only works with the other launch mode says
+// so: "needs --processes".
 std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
 
 // The links of one rank, to and from others.
 class LinkEnds {
  public:
-  // `link` with this rank and its device, which is aborted with the rank. Collective over its two ends; CommError
-  // where it cannot be made.
+  // Makes `link` with this rank and its device; it is aborted with the rank. Collective over its two ends; CommError if it
+  // cannot be made.
   void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link);
   void drop();
 

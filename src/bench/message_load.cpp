@@ -8,7 +8,7 @@
 namespace plait::bench {
 namespace {
 
-// What is offered must arrive in time on a slower day than the trial's.
+// The load must still fit if the run is slower than the trial.
 constexpr double headroom = 0.9;
 
 int load(int carried) { return std::max(2, static_cast<int>(headroom * carried)); }

@@ -22,7 +22,8 @@ std::optional<int> node_of(const topology::Routes& routes, const std::string& bu
 std::optional<double> nominal_rate(const comm::p2p::PairFacts& facts) {
   const bool gpus = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
   if (!gpus || !facts.same_host() || facts.sender.bus_id == facts.receiver.bus_id) return std::nullopt;
-  static const topology::Routes routes(topology::discover_live().graph);  // the host does not change, and looking takes a while
+  static const topology::Routes routes(
+      topology::discover_live().graph);  // the host does not change, and discovery takes a while
   const auto from = node_of(routes, facts.sender.bus_id), to = node_of(routes, facts.receiver.bus_id);
   if (!from || !to) return std::nullopt;
   const double rate = routes.summary_of(*from, routes.path(*from, *to)).gb_per_s;

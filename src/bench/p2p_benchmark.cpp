@@ -38,7 +38,7 @@ class P2pBenchmark {
     }
   }
 
-  // On rank 0; nothing on the others.
+  // Returns the result on rank 0, null on the others.
   Json run() {
     std::vector<Json> plain_copies = measure_plain_copies();
     const comm::p2p::JobFacts facts(rank_.device, PeerAccessUse::automatic, meeting_);
@@ -71,7 +71,7 @@ class P2pBenchmark {
     tell(text);
   }
 
-  // First of all, while nothing in this process has enabled peer access; and on one rank, since all are in that process.
+  // Runs first, while nothing in this process has enabled peer access; and on one rank, since all are in that process.
   std::vector<Json> measure_plain_copies() {
     std::vector<Json> copies;
     if (!gpus_ || plan_.mode != LaunchMode::threads) return copies;
@@ -123,7 +123,7 @@ class P2pBenchmark {
     return json;
   }
 
-  // Between GPUs that do not write to each other's memory, whatever the reason, messages fall off a cliff: said by name.
+  // Between GPUs without access to each other's memory, for any reason, messages are much slower: the warning names them.
   void warn_if_off(Json& pair) {
     if (!gpus_ || !rank_.is_main) return;
     std::string reason;
@@ -153,7 +153,7 @@ class P2pBenchmark {
     return json;
   }
 
-  // Every rate beside what the link should carry, and a warning where the best is far below.
+  // Adds the nominal rate to every result, and a warning if the best is far below it.
   void compare_with_nominal(Json& pair) {
     if (!pair.contains("nominal_gb_per_s")) return;
     const double nominal = pair["nominal_gb_per_s"].get<double>();
@@ -170,7 +170,7 @@ class P2pBenchmark {
     tell(pair["slow"].get<std::string>());
   }
 
-  // Of the methods with peer access the one of least latency, and the fastest, may be two movers.
+  // Among the methods with peer access the one of least latency and the fastest may have different movers.
   static Json before_after(const Json& pair) {
     Json sides = Json::object();
     for (const Json& method : pair["methods"]) {
@@ -193,7 +193,7 @@ class P2pBenchmark {
     return sides;
   }
 
-  // Measures if this rank is an end; in any case waits until the pair is done and has given its memory back.
+  // Measures if this rank is an end; in any case waits until the pair is done and has freed its memory.
   Json take_turn(std::size_t p, const comm::p2p::JobFacts& facts, const std::vector<std::size_t>& sizes) {
     const auto [from, to] = pairs_[p];
     const std::string name = "pair-" + std::to_string(p);
@@ -232,7 +232,7 @@ class P2pBenchmark {
   launch::RankContext& rank_;
   const BenchOutput& output_;
   comm::Meeting meeting_;           // of all ranks,
-  const comm::Meeting::Busy busy_;  // who measure for as long as it takes
+  const comm::Meeting::Busy busy_;  // measuring has no time limit
   std::vector<std::pair<int, int>> pairs_;
   const bool gpus_;
   std::vector<std::string> notes_;
@@ -266,7 +266,7 @@ int benchmark_p2p(const P2pBenchmarkRequest& asked, const BenchOutput& output) {
     const bool default_sizes = request.sizes.min.empty() && request.sizes.max.empty() && request.sizes.sizes.empty();
     if (default_sizes) request.sizes.sizes = {"4K", plan.devices.front().is_cuda() ? "256M" : "16M"};
   }
-  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
+  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // throws before anything starts
   for (const auto& [from, to] : request.pairs) {
     if (std::max(from, to) >= plan.ranks) {
       throw ConfigError(

@@ -20,11 +20,11 @@ struct P2pBenchmarkRequest {
   std::vector<std::pair<int, int>> pairs;  // (from, to); empty: all ordered pairs
   SizeOptions sizes;
   MethodFilter filter;
-  int rounds = 5;                // every figure is the median over these; in each round all methods take a turn
-  bool products = true;          // also measure matrix products beside messages
+  int rounds = 5;                // every figure is the median over these; in each round every method takes a turn
+  bool products = true;          // also measure matrix products during messages
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
-  int product_rounds = 0;        // of products beside messages; 0: `rounds`
-  // Only what peer access is worth: a small message's latency and a large one's rate, by the best mailbox with peer access and
+  int product_rounds = 0;        // of products during messages; 0: `rounds`
+  // Only the benefit of peer access: a small message's latency and a large one's rate, by the best mailbox with peer access and
   // by host memory. Unless `sizes` says otherwise, 4 KB and 256 MB (CPUs: 16 MB); no products.
   bool before_after = false;
   std::vector<std::string> argv;
@@ -38,8 +38,9 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 // {"benchmark": "p2p", "mode", "ranks", "device", "backend", "rounds", "sizes": [bytes], "notes": [text], "pairs": [
 //   {"from", "to", "link", "nvlinks", "peer_access", "warning": text, if there is reason to warn,
 //    "nominal_gb_per_s", if it is known; "slow": text, if no method reaches 70 % of that,
-//    "pcie": {"from", "to"}, of GPUs that tell it: {"gt_per_s", "width", "most_gt_per_s", "most_width"}, the fastest while
-//            messages were on their way, and "trained_down": text, if that is less than the device could,
+//    "pcie": {"from", "to"}, for GPUs that report it: {"gt_per_s", "width", "most_gt_per_s", "most_width"}, the fastest during
+//    the
+//            messages, and "trained_down": text, if that is less than the device could,
 //    "before_after": {"without", "with": {"transport", "latency_microseconds", "gb_per_s"}, each if there is one,
 //    "latency_ratio",
 //            "rate_ratio": of without to with, and of with to without}, with `before_after` only,
@@ -55,11 +56,11 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 //   both_ways_gb_per_s  the sum of the two directions
 //   latency             half of a round trip
 //   slowdowns           fractions of the rate alone, medians over the rounds
-//   alone_tflops        the rate of the runs alone that slowdowns are measured against
-//   noise               what the same procedure finds between runs alone
-//   equal_load          whether this method sent the common number of messages, so that it can be compared
+//   alone_tflops        the rate of the runs alone that slowdowns are relative to
+//   noise               the result of the same procedure between runs alone
+//   equal_load          true if this method sent the common number of messages, so that it can be compared
 //   arrived             the fraction of messages that arrived while products ran; message_gb_per_s is their rate
-//   most_gb_per_s       the rate when the method was offered all that it can move
+//   most_gb_per_s       the rate when the method was offered as many messages as it can move
 // Returns the exit status. CommError when a message arrives wrong or not at all.
 int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output);
 

@@ -12,14 +12,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A result of a pattern compared on the host costs more than the messages beyond this; such sizes are compared in the last
-// round.
+// Above this size, comparing on the host costs more than the messages; such sizes are compared in the last round.
 constexpr std::size_t checked_always = std::size_t{16} << 20;
 constexpr std::size_t short_message = std::size_t{1} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;                                      // of a mailbox
 constexpr std::size_t gpu_products = std::size_t{1} << 30, cpu_products = std::size_t{16} << 20;  // memory for them
 
-// Microseconds of every round of one method at one size, as one end has them; 0 where the other end does.
+// Microseconds of every round of one method at one size, as one end measured them; 0 for figures of the other end.
 struct Samples {
   std::vector<double> one_way, both_ways, latency;
 };
@@ -36,7 +35,7 @@ void from_json(const Json& json, Samples& samples) {
 // By method, then by size.
 using Table = std::vector<std::vector<Samples>>;
 
-// Whatever an end does not know is 0 there, and both directions have taken as long as the longer one.
+// Figures unknown to an end are 0 there; both directions take as long as the longer one.
 void merge(std::vector<double>& own, const std::vector<double>& other) {
   if (own.size() != other.size()) throw CommError("bench p2p: the two ends of a pair measured different things");
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], other[i]);
@@ -64,7 +63,7 @@ Table measure(PairEnd& end, const std::vector<std::size_t>& sizes, int rounds) {
     PairEnd::Loop loop{.bytes = sizes[s], .messages = messages_for(sizes[s], budget)};
     for (int round = 0; round < rounds; ++round) {
       loop.check = sizes[s] <= checked_always || round + 1 == rounds;
-      // In turns, and each round beginning with another: what drifts with time falls on all.
+      // Methods take turns, and each round begins with a different one, so that drift affects all of them.
       for (std::size_t k = 0; k < methods.size(); ++k) {
         const std::size_t m = (k + static_cast<std::size_t>(round)) % methods.size();
         if (!methods[m].works()) continue;

@@ -1,4 +1,4 @@
-// Everything that `plait bench p2p` measures about one pair of ranks.
+// Measures one pair of ranks for `plait bench p2p`.
 #pragma once
 
 #include <nlohmann/json.hpp>

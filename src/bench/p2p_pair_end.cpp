@@ -15,15 +15,15 @@ namespace {
 using comm::p2p::Link;
 
 constexpr std::size_t largest_held = std::size_t{1} << 20;
-constexpr std::size_t short_messages[] = {std::size_t{64} << 10, std::size_t{1} << 20};  // that have links of their own
-constexpr std::size_t shift_bytes = 256;  // messages start where real ones do: aligned
+constexpr std::size_t short_messages[] = {std::size_t{64} << 10, std::size_t{1} << 20};  // sizes with their own links
+constexpr std::size_t shift_bytes = 256;  // messages start aligned, as real ones do
 constexpr std::uint64_t shift_count = 251;
-constexpr std::uint64_t rank_pattern_shift = 500'009;  // what one rank sends is not what another does
+constexpr std::uint64_t rank_pattern_shift = 500'009;  // distinguishes the contents of different senders
 constexpr int slots = 2;
-constexpr int deepest_ring = 8;  // of a mailbox for short messages, which makes more slots than asked for
+constexpr int deepest_ring = 8;  // of a mailbox for short messages, which has more slots than requested
 constexpr int round_trips = 20;
 
-// Not counted: until the ring is full and both ends are in step.
+// Uncounted messages: until the ring is full and both ends are in step.
 int lead(std::size_t bytes) { return bytes >= std::size_t{64} << 20 ? slots : deepest_ring; }
 
 double microseconds(const Event& start, const Event& stop) { return 1e3 * static_cast<double>(elapsed_ms(start, stop)); }
@@ -52,7 +52,7 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
     PairMethod made{choice.method, choice.obstacle, {}};
     if (made.obstacle.empty()) {
       try {
-        // Both ends fail together: make_link agrees on every step.
+        // Both ends fail together, since make_link agrees on every step.
         for (const std::size_t bytes : link_sizes(choice.method)) {
           PairLinks& links = made.links.emplace_back(PairLinks{bytes, {}});
           links.ends.make(rank, link_of(choice.method, spec.from, spec.to, bytes), make_link);
@@ -98,8 +98,8 @@ comm::p2p::LinkSpec PairEnd::link_of(const LinkMethod& method, int from, int to,
   link.transport = method.transport;
   link.mover = method.mover;
   link.slots = slots;
-  link.announce = false;  // the message alone
-  // As in training, where messages come to the places that are free; short messages fill slots, so that many are on the way.
+  link.announce = false;  // only the message itself
+  // As in training, where messages arrive in free places; short messages fill slots, so that many are in transit.
   const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
   for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
   link.timeout = spec_.timeout;
@@ -143,7 +143,7 @@ void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message, 
   Link& link = *method.links_for(bytes).ends.in();
   if (!link.places().empty()) {
     if (message == 0) link.post(in_);
-    if (more) link.post(in_);  // where the message before this one is
+    if (more) link.post(in_);  // in the place of the previous message
   }
   receive_on(in_, method, bytes, message);
 }
@@ -206,7 +206,7 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
     hold(out_);
     hold(in_);
   }
-  // Interleaved: neither end waits to enqueue one direction before it has enqueued the other.
+  // Interleaved, so that neither end enqueues one direction only after waiting for the other.
   for (int i = 0; i < all; ++i) {
     if (i == first) {
       out().record(out_start);
@@ -221,7 +221,7 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
   synchronize(out_stop, method, loop.bytes);
   synchronize(in_stop, method, loop.bytes);
   check_last(method, loop, all);
-  // Both directions take this long if they ran at once. Where they took turns instead, the time is from the first to the last.
+  // The time of both directions if they ran at once. If they took turns instead, it is from the first to the last.
   const double out_from = microseconds(origin, out_start), out_to = microseconds(origin, out_stop);
   const double in_from = microseconds(origin, in_start), in_to = microseconds(origin, in_stop);
   const double together = std::max(out_to - out_from, in_to - in_from);
@@ -237,7 +237,7 @@ double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) 
   if (loop.bytes <= largest_held) hold(out_);
   for (int i = 0; i < all; ++i) {
     if (i == first) out().record(start);
-    // One stream for both, or nothing would keep the answer behind the question.
+    // One stream for both, which keeps the answer behind the question.
     if (is_from()) {
       send_on(out_, method, loop.bytes, i);
       receive_on(out_, method, loop.bytes, i);

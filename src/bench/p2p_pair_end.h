@@ -15,22 +15,22 @@ namespace plait::bench {
 
 struct PairSpec {
   std::string name;      // unique in the job
-  int from = 0, to = 1;  // ranks; this one is either
+  int from = 0, to = 1;  // ranks; this rank is one of them
   comm::p2p::PairFacts facts;
   std::size_t largest_bytes = 0;
   std::chrono::milliseconds timeout{60'000};  // of one loop
   std::string host_interface = "127.0.0.1";
 };
 
-// Both directions, for messages of up to `bytes`.
+// Links in both directions, for messages of up to `bytes`.
 struct PairLinks {
   std::size_t bytes = 0;
   LinkEnds ends;
 };
 
-// A method and its links, or why there are none. A link is made for its largest message, and one for short messages is another:
-// it has more slots, and other hands may copy. So there are links for messages of up to 64 KB, for up to 1 MB, and for all; the
-// library's serve all sizes.
+// A method and its links, or the reason why there are none. A link is made for its largest message, and one for short messages
+// differs: it has more slots, and another mover may copy. So there are links for messages of up to 64 KB, for up to 1 MB, and
+// for all; the library's serve all sizes.
 struct PairMethod {
   LinkMethod method;
   std::string obstacle;
@@ -41,7 +41,7 @@ struct PairMethod {
 
 class PairEnd {
  public:
-  // Makes the links of all `choices` that are possible; one that cannot be made becomes an obstacle.
+  // Makes the links of all `choices` that are possible; a link that cannot be made becomes an obstacle.
   PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vector<MethodChoice>& choices,
           const comm::p2p::LinkMaker& make_link);
   PairEnd(const PairEnd&) = delete;
@@ -53,32 +53,32 @@ class PairEnd {
   Device device() const { return rank_.device; }
   DeviceMemory& memory() { return memory_; }
 
-  // Microseconds per message, in stream time, of `messages` back to back after some that are not counted. Messages of at most
-  // 1 MB are all enqueued before the first may leave, so that the host's speed does not count. With `check`, CommError unless
+  // Microseconds per message, in stream time, of `messages` back to back after some that are not counted. Messages of at most 1
+  // MB are all enqueued before the first may leave, so that the host's speed does not matter. With `check`, CommError unless
   // the last messages arrived as they were sent.
   struct Loop {
     std::size_t bytes = 0;
     int messages = 0;
     bool check = true;
   };
-  // As `to` receives them; 0 on the other end.
+  // Measured on `to`; 0 on the other end.
   double synchronize_one_way(const PairMethod& method, const Loop& loop);
-  // In both directions at once: of a message in each, as seen from this end; the larger of the two ends' counts.
+  // Both directions at once: the time of a message in each, as seen from this end; uses the larger of the two ends' counts.
   double synchronize_both_ways(const PairMethod& method, const Loop& loop);
-  // Half of a round trip on `from`; 0 on the other end.
+  // Half of a round trip, measured on `from`; 0 on the other end.
   double synchronize_latency(const PairMethod& method, const Loop& loop);
 
-  // What beside measurements of compute are made of. Message number `message` of the current case.
+  // The parts of measurements during compute. Message number `message` of the current case.
   void begin_case() { ++case_; }
   void send(const PairMethod& method, std::size_t bytes, int message);
-  // `more`: another follows, and may come while this one is on its way.
+  // `more`: another message follows, and may come while this one is in transit.
   void receive(const PairMethod& method, std::size_t bytes, int message, bool more = false);
   void check(const PairMethod& method, std::size_t bytes, int message);
-  StreamRef out() const { return out_; }  // of messages that leave
-  StreamRef in() const { return in_; }    // of those that come
+  StreamRef out() const { return out_; }  // for outgoing messages
+  StreamRef in() const { return in_; }    // for incoming ones
   StreamRef compute() const { return compute_; }
 
-  // Tells the other end something and learns the same of it. Each topic once.
+  // Sends a word to the other end and returns the other end's. Each topic once.
   template <typename T>
   T swap(const std::string& topic, const T& own) {
     meeting_.say(topic, own);
@@ -88,7 +88,7 @@ class PairEnd {
     meeting_.refuse(topic, meeting_.peer(), why);
   }
   std::string label(const PairMethod& method, std::size_t bytes) const;  // for errors
-  // What `work` returns. If it throws, the rank is aborted, and no stream waits for the other end any more.
+  // Returns the result of `work`. If it throws, the rank is aborted, and no stream waits for the other end any more.
   template <typename Work>
   auto run(Work work) {
     return rank_.life->run(work, [this] { drain(); });
@@ -116,8 +116,8 @@ class PairEnd {
   Buffer gate_, source_, targets_[2];
   PatternTraffic traffic_;
   Pattern pattern_;
-  // After the memory that they use, before the links that they wait for; one after the other, since a GPU deals out its
-  // hardware queues in turn and the many streams of links could bring two of these into one.
+  // Declared after the memory that they use and before the links that they wait for; next to each other, since a GPU deals out
+  // its hardware queues in turn and the many streams of links could put two of these into one.
   Stream out_, in_, compute_;
   std::vector<PairMethod> methods_;
   std::uint32_t gate_turn_ = 1;

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 using Methods = std::vector<const PairMethod*>;
 
 constexpr int lead_products = 10, timed_products = 30, all_products = lead_products + timed_products;
-constexpr std::chrono::milliseconds gpu_warm_up{500};  // a CPU's clock does not follow the products of one thread
+constexpr std::chrono::milliseconds gpu_warm_up{500};  // a CPU's clock does not react to one thread's products
 constexpr int most_messages = 100 * all_products;
 
 std::vector<std::size_t> sizes_for(const PairEnd& end) {
@@ -28,17 +28,17 @@ std::vector<std::size_t> sizes_for(const PairEnd& end) {
   return sizes;
 }
 
-// Of one run on this end.
+// One run on this end.
 struct Run {
   double products_us = 0;    // the timed ones
-  int arrived = 0;           // messages that had passed this end when the last product was done
-  int arrived_in_timed = 0;  // of these, while products were timed
+  int arrived = 0;           // messages that had passed this end when the last product finished
+  int arrived_in_timed = 0;  // the part of these that arrived while products were timed
 };
 
-// By the order of the runs.
+// In the order of the runs.
 struct Sequence {
   std::vector<double> alone_us, beside_us;
-  std::vector<int> arrived, arrived_in_timed;  // beside
+  std::vector<int> arrived, arrived_in_timed;  // of the runs during messages
 };
 
 void to_json(Json& json, const Sequence& s) {
@@ -70,11 +70,11 @@ class ProductBench {
 
   ProductBench(const ProductBench&) = delete;
   ProductBench& operator=(const ProductBench&) = delete;
-  ~ProductBench() { runtime::synchronize_aborted(compute_); }  // before the memory of the products goes
+  ~ProductBench() { runtime::synchronize_aborted(compute_); }  // before the memory of the products is freed
 
   const ProductLoad& load() const { return load_; }
 
-  // Until the clock is where products by themselves bring it.
+  // Runs until the clock is where products alone bring it.
   void synchronize_warm_up() {
     if (!end_.device().is_cuda()) return;
     const auto until = std::chrono::steady_clock::now() + gpu_warm_up;
@@ -84,12 +84,13 @@ class ProductBench {
     }
   }
 
-  // Products beside `messages` messages by `method`, or alone without one. `pace`: the method whose link brings both ends
-  // together.
+  // Products during `messages` messages by `method`, or alone without one. `pace`: the method whose link synchronizes both
+  // ends.
   Run synchronize_run(const PairMethod& pace, const PairMethod* method, std::size_t bytes, int messages) {
     end_.begin_case();
     meet(pace);
-    // All products first: the thread may have to wait for room in the queue of messages, and products must not wait for it.
+    // All products come first: the thread may have to wait for room in the queue of messages, and products must not wait for
+    // it.
     for (int p = 0; p < all_products; ++p) {
       if (p == lead_products) compute_.record(start_);
       compute_.record(begun_[static_cast<std::size_t>(p)]);
@@ -98,7 +99,7 @@ class ProductBench {
     compute_.record(stop_);
     const StreamRef stream = end_.is_from() ? end_.out() : end_.in();
     int message = 0;
-    // Both ends pace themselves: a receive that waits takes SMs in some methods, and not this waiting is compared.
+    // Both ends pace themselves: a waiting receive takes SMs in some methods, and this waiting should not be compared.
     for (int p = 0; p < all_products && messages > 0; ++p) {
       stream.wait(begun_[static_cast<std::size_t>(p)]);
       for (; message < messages && product_of(message, messages, all_products) == p; ++message) {
@@ -116,7 +117,7 @@ class ProductBench {
     return result(messages);
   }
 
-  // Those of the latest run that are still there, on the end where they arrive.
+  // Compares the latest run's messages that are still there, on the receiving end.
   void check(const PairMethod& method, std::size_t bytes, int messages) {
     if (end_.is_from()) return;
     end_.check(method, bytes, messages);
@@ -124,7 +125,7 @@ class ProductBench {
   }
 
  private:
-  // A message there and one back, and nobody begins before.
+  // Sends a message and an answer, so that neither end begins early.
   void meet(const PairMethod& pace) {
     const std::size_t word = std::min<std::size_t>(1024, end_.spec().largest_bytes);
     const StreamRef out = end_.out(), in = end_.in();
@@ -147,7 +148,7 @@ class ProductBench {
     Run run{.products_us = 1e3 * static_cast<double>(elapsed_ms(start_, stop_))};
     for (int message = 0; message < messages; ++message) {
       const Event& passed = passed_[static_cast<std::size_t>(product_of(message, messages, all_products))];
-      if (elapsed_ms(passed, stop_) < 0) break;  // they pass in order
+      if (elapsed_ms(passed, stop_) < 0) break;  // events complete in order
       ++run.arrived;
       if (elapsed_ms(start_, passed) > 0) ++run.arrived_in_timed;
     }
@@ -162,7 +163,7 @@ class ProductBench {
   std::vector<Event> passed_;  // the messages that may leave with product p have passed this end
 };
 
-// What one method moves beside products by itself.
+// A method's own rate during products.
 struct Trial {
   int arrived = 0;
   double gb_per_s = 0;
@@ -177,7 +178,7 @@ void from_json(const Json& json, Trial& trial) {
   fields.end();
 }
 
-// Of one size.
+// The comparison at one size.
 class Comparison {
  public:
   Comparison(PairEnd& end, ProductBench& bench, const Methods& methods, std::size_t bytes, int rounds)
@@ -208,7 +209,7 @@ class Comparison {
   std::string name(const std::string& what) const { return "products/" + std::to_string(bytes_) + "/" + what; }
   std::size_t method_at(std::size_t run) const { return (run % methods_.size() + run / methods_.size()) % methods_.size(); }
 
-  // A trial of each method: all that it moves by itself, offered beside products.
+  // A trial of each method: offers as many messages during products as it can move by itself.
   void find_loads() {
     const double timed_us = bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us;
     std::optional<std::size_t> library;
@@ -226,7 +227,7 @@ class Comparison {
     loads_ = message_loads(carried, library);
   }
 
-  // Decided where messages arrive.
+  // The receiving end decides.
   int agree_on_offer(const PairMethod& method, double timed_us) {
     double one_us = 0;
     for (int i = 0; i < 2; ++i) one_us = end_.synchronize_one_way(method, {.bytes = bytes_, .messages = 8, .check = false});
@@ -303,7 +304,7 @@ class Comparison {
   const Methods& methods_;
   const std::size_t bytes_, rounds_;
   const PairMethod& pace_;
-  std::vector<int> loads_;  // by method, as the next
+  std::vector<int> loads_;  // by method, like the next
   std::vector<double> most_gb_per_s_;
 };
 

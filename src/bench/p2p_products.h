@@ -1,12 +1,12 @@
-// How much messages between a pair slow down the matrix products that run beside them, on both ends.
+// Measures how much messages between a pair slow down concurrent matrix products on both ends.
 //
-// Both ends run the same number of products, one after the other, alone and beside the messages of each method. All methods
+// Both ends run the same number of products, one after the other, alone and during the messages of each method. All methods
 // offer the same bytes per product: with every product a fixed number of messages may leave (message_load.h), few enough for
 // each method to move them while that product runs. So messages keep coming as long as products run: a fast method waits for
-// the next product instead of running out of messages, and a slow one does not go on alone.
+// the next product instead of running out of messages, and a slow one does not continue alone.
 //
-// Power and temperature change GPU clocks by more than the effect that is measured. So half a second of products runs first.
-// Then methods take turns between runs alone (alone, method, alone, method, ..., alone), and each round begins with a different
+// Power and temperature change GPU clocks by more than the measured effect. So half a second of products runs first. Then
+// methods take turns between runs alone (alone, method, alone, method, ..., alone), and each round begins with a different
 // method. A run is compared with its two neighbours (core/statistics.h), and the first quarter of its products is not timed.
 #pragma once
 

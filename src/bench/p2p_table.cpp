@@ -29,12 +29,12 @@ std::string of_nominal(const Json& result) {
   return result.contains("of_nominal") ? fmt::format("{:.0f} %", 100 * number(result, "of_nominal")) : "-";
 }
 
-// "NV18" of "NV18 (switch)", "memory" of "same memory"
+// "NV18" for "NV18 (switch)", "memory" for "same memory"
 std::string short_link(const std::string& link) {
   return link.ends_with(')') ? link.substr(0, link.find(' ')) : link.substr(link.rfind(' ') + 1);
 }
 
-// What is wrong with the pair, a line each.
+// The pair's problems, a line each.
 std::string warnings(const Json& pair, int width) {
   std::string out;
   for (const char* const key : {"warning", "slow"}) {
@@ -48,9 +48,9 @@ std::string warnings(const Json& pair, int width) {
   return out;
 }
 
-// Methods without results, those with the same reason together: "vmm, ipc: for GPUs only".
+// Methods without results, grouped by reason: "vmm, ipc: for GPUs only".
 std::string unavailable_methods(const Json& pair, const std::string& library, int width) {
-  std::vector<std::pair<std::string, std::string>> reasons;  // with methods, in their order
+  std::vector<std::pair<std::string, std::string>> reasons;  // reason and its methods, in their order
   for (const Json& method : pair["methods"]) {
     if (!method["results"].empty()) continue;
     const std::string why = method.contains("reason") ? text(method, "reason") : "nothing measured";

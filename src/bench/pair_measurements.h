@@ -1,4 +1,4 @@
-// Turns what `plait bench p2p` measured into a topology's measurements.
+// Turns the results of `plait bench p2p` into a topology's measurements.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace plait::bench {
 
 // For every pair in the result of benchmark_p2p() (p2p_benchmark.h): the best GB/s of any mailbox at the largest size and the
-// best latency at the smallest. Where no mailbox works, the communication library's figures and a note. Rank r must be GPU r of
+// best latency at the smallest; if no mailbox works, the communication library's figures and a note. Rank r must be GPU r of
 // `host`, which holds if there is one rank for each GPU that the process sees. CommError for a result of any other form.
 std::vector<topology::PairMeasurement> pair_measurements(const nlohmann::ordered_json& result, const topology::Graph& graph,
                                                          int host, std::vector<std::string>& notes);

@@ -65,7 +65,7 @@ std::int64_t Pattern::count_wrong(std::span<const std::byte> bytes, std::uint64_
 PatternTraffic::PatternTraffic(DeviceMemory& memory) : staging_(memory.allocate(staging_bytes, MemoryKind::pinned_host)) {}
 
 void PatternTraffic::synchronize_fill(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first) {
-  // One piece of whole periods serves every part of the data that starts at the same place of the pattern.
+  // One piece of whole periods serves every part of the data that starts at the same position of the pattern.
   const std::size_t piece = staging_bytes / pattern.period() * pattern.period();
   require(piece > 0, "a pattern's period is longer than the staging memory");
   auto* host = static_cast<std::byte*>(staging_.data());

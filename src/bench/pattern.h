@@ -1,5 +1,5 @@
-// Message contents that reveal errors: random bytes with a period that no message, slot or chunk has, so that data that is
-// stale, shifted, torn, doubled or from another message differs from what is expected.
+// Message contents that reveal errors: random bytes with a period that no message, slot or chunk has, so that stale, shifted,
+// torn, doubled or foreign data differs from the expected bytes.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ class Pattern {
   static Pattern random(std::uint64_t seed);
 
   std::size_t period() const { return block_.size(); }
-  // Bytes [first, first + to.size()).
+  // Writes bytes [first, first + to.size()).
   void write(std::span<std::byte> to, std::uint64_t first) const;
   std::optional<WrongByte> find_wrong(std::span<const std::byte> bytes, std::uint64_t first) const;
-  // Elements of `element_bytes` that have a wrong byte. `bytes` begins with a whole element.
+  // Counts elements of `element_bytes` that have a wrong byte. `bytes` begins with a whole element.
   std::int64_t count_wrong(std::span<const std::byte> bytes, std::uint64_t first, std::size_t element_bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// How fast a GPU's PCIe link runs while data moves: it is trained down when it idles, so a look at any other time says nothing.
+// The speed of a GPU's PCIe link while data moves: an idle link is trained down, so a look at any other time is meaningless.
 #pragma once
 
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace plait::bench {
 
-// Speeds in GT/s as sysfs has them (32: Gen5), widths in lanes; 0: not told.
+// Speeds in GT/s as in sysfs (32: Gen5), widths in lanes; 0: unknown.
 struct PcieSpeed {
   double gt_per_s = 0, most_gt_per_s = 0;
   int width = 0, most_width = 0;
@@ -20,12 +20,12 @@ struct PcieSpeed {
 // "16 GT/s x8 of 32 GT/s x16"
 std::string to_string(const PcieSpeed& speed);
 
-// Looks every few milliseconds, from when it is made to when it is asked.
+// Samples every few milliseconds, from construction to the question.
 class PcieSpeedSampler {
  public:
-  // `bus_id`: "" for a device that is no GPU, of which nothing is told.
+  // `bus_id`: "" for a device that is not a GPU, which has no speeds.
   explicit PcieSpeedSampler(std::string bus_id, topology::Sysfs sysfs = topology::Sysfs());
-  PcieSpeed fastest();  // that was seen by now
+  PcieSpeed fastest();  // so far
 
  private:
   void look();
@@ -34,7 +34,7 @@ class PcieSpeedSampler {
   const topology::Sysfs sysfs_;
   std::mutex mutex_;
   PcieSpeed fastest_;
-  std::jthread thread_;  // the last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace plait::bench

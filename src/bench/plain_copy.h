@@ -1,4 +1,4 @@
-// A copy from GPU to GPU without peer access: the driver takes it through host memory.
+// A copy from GPU to GPU without peer access: the driver moves it through host memory.
 #pragma once
 
 #include <optional>

@@ -25,7 +25,7 @@ constexpr int ring_slots = 2;
 constexpr std::size_t start_unit = 16;  // messages start aligned, as real ones do
 constexpr std::uint64_t start_count = 65'521;
 
-// Where in the pattern a message begins: a number of its own for neighbours of any kind.
+// The position in the pattern where a message begins: different for neighbours of any kind.
 std::uint64_t start_of(int hop, std::int64_t message) {
   return (static_cast<std::uint64_t>(message) * 31 + static_cast<std::uint64_t>(hop) * 9'973) % start_count * start_unit;
 }
@@ -53,7 +53,7 @@ class RingEnd {
 
   Hop hop(int number) const { return {number, number, (number + 1) % rank_.size}; }
 
-  // Empty, or why not: of this rank's hops.
+  // Returns "" or the obstacle to this rank's hops.
   std::string make_links(const LinkMethod& method) {
     links_.drop();
     std::string problem;
@@ -72,7 +72,7 @@ class RingEnd {
 
   void drop_links() { links_.drop(); }
 
-  // Of the hop that ends here.
+  // Runs the hop that ends here.
   Json synchronize_messages(const LinkMethod& method, const std::string& path) {
     return run_on({out_, in_}, rank_, [&] { return exchange(method, path); });
   }
@@ -114,7 +114,7 @@ class RingEnd {
         const std::size_t bytes = ring_message_bytes(request_, coming.number, m);
         links_.in()->receive(in, {at(arrivals_, m - begin), DType::u8, {static_cast<std::int64_t>(bytes)}});
         if (m == begin) {
-          in.record(first);  // it may have waited for the sender
+          in.record(first);  // the stream may have waited for the sender
         } else {
           timed_bytes += static_cast<double>(bytes);
           ++timed_messages;
@@ -162,7 +162,7 @@ class RingEnd {
   LinkEnds links_;  // made in the order of the hops
 };
 
-// What a rank has measured of the hop that ends at it: exchange()'s members, each of its kind.
+// A rank's measurements of the hop that ends at it: exchange()'s members, with their types checked.
 struct MeasuredHop {
   Json json;
 };
@@ -179,7 +179,7 @@ void from_json(const Json& json, MeasuredHop& hop) {
   hop.json = json;
 }
 
-// Methods in the order of the first hop's, each with what stands in its way on any.
+// Methods in the order of the first hop's, each with its obstacles on any hop.
 std::vector<MethodChoice> methods_of_ring(const comm::p2p::JobFacts& facts, int ranks, const MethodFilter& filter) {
   std::vector<MethodChoice> methods = methods_of(facts.pair(0, 1 % ranks), filter);
   for (MethodChoice& choice : methods) {
@@ -201,7 +201,7 @@ std::vector<MethodChoice> methods_of_ring(const comm::p2p::JobFacts& facts, int 
 Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
               const BenchOutput& output) {
   comm::Meeting meeting = rank.meeting("ring", request.ranks.timeout);
-  const auto busy = meeting.busy();  // messages take as long as they take
+  const auto busy = meeting.busy();  // messages have no time limit
   const comm::p2p::JobFacts facts(rank.device, PeerAccessUse::automatic, meeting);
   const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
@@ -224,7 +224,7 @@ Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& pla
       }
       if (obstacle.empty()) {
         const MeasuredHop own{end.synchronize_messages(method, path)};
-        // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
+        // A rank reports the hop that ends at it; in the order in which messages go round, the first is the one that ends at
         // rank 1.
         for (const MeasuredHop& hop : meeting.gather(method.name() + "/done", own)) hops.push_back(hop.json);
         std::rotate(hops.begin(), hops.begin() + 1, hops.end());

@@ -1,5 +1,5 @@
-// Message sizes: as users type them, as they are measured and as they are printed. 1 KB is 1,024 bytes and 1 MB is 1,024 KB, as
-// in nccl-tests; rates are in units of 10^9 bytes per second.
+// Parses, selects and prints message sizes. 1 KB is 1,024 bytes and 1 MB is 1,024 KB, as in nccl-tests; rates are in units of
+// 10^9 bytes per second.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ std::vector<std::size_t> message_sizes(const SizeOptions& options, bool gpus);
 // Drops the sizes above `most` and returns how many it dropped.
 std::size_t bound_sizes(std::vector<std::size_t>& sizes, std::size_t most);
 
-// How many messages of a size to time at once: enough for a stable rate, few enough to be enqueued while a stream is held. As
-// many as fit `budget` bytes, but at least 4 and at most 64.
+// The number of messages of a size to time at once: enough for a stable rate, few enough to be enqueued while a stream is held.
+// As many as fit `budget` bytes, but at least 4 and at most 64.
 int messages_for(std::size_t bytes, std::size_t budget);
 constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
 

@@ -67,8 +67,8 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
   MeasuredSteps measured;
   std::int64_t warmup = request.warmup;
   const auto take = [&](const runtime::StepResult& result) {
-    if (result.halted) {          // from here on updates do nothing, which takes less time
-      interpreter.synchronize();  // the steps behind it read batches, which go
+    if (result.halted) {          // updates do nothing after that, which takes less time
+      interpreter.synchronize();  // steps behind it read batches, which are about to be freed
       throw Error(
           fmt::format("step {} is not finite (loss {}, gradient norm {}), so there is no step to time: a smaller "
                       "train.optimizer.lr makes smaller steps before it",
@@ -96,7 +96,7 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
   return measured;
 }
 
-// The job and its speed.
+// Describes the job and its speed.
 Json describe(const Config& config, const parallel::RankPlan& plan, Device device, const MeasuredSteps& measured) {
   const Spread times = spread(measured.milliseconds);
   const Interval interval = median_interval(measured.milliseconds);
@@ -131,7 +131,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   return json;
 }
 
-// Runs the steps from fresh weights. The document lacks what only the job knows: ledgers, bounds and memory.
+// Runs the steps from fresh weights. The document lacks the job's own facts: ledgers, bounds and memory.
 std::pair<MeasuredSteps, Json> measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, Device device,
                                        runtime::Interpreter& interpreter, ConditionSampler* conditions) {
   const Config& config = request.config;
@@ -167,7 +167,7 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
                   train::Session& session) {
   const Config& config = request.config;
   std::optional<topology::Nvml> nvml;
-  std::optional<ConditionSampler> conditions;  // of rank 0's host
+  std::optional<ConditionSampler> conditions;  // on rank 0's host
   if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
     std::vector<Device> devices;
     for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
@@ -207,19 +207,19 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
 Json benchmark_rank(StepBenchmarkRequest request, launch::RankContext& rank) {
   if (!rank.is_main) request.progress = no_progress;
   request.progress(0, "setting up");
-  // Every rank makes its own tokenizer; one that trains a model first would only cost time.
+  // Every rank makes its own tokenizer; training a model first would only cost time.
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(request.config);
   train::Session session(request.config, tokenizer->vocab(), rank);
   return session.run([&] { return measure_rank(request, *tokenizer, rank, session); });
 }
 
-// What keys leave to the planner would take the other ranks' devices to decide.
+// The planner's decisions would need the other ranks' devices.
 parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t vocab, DeviceKind kind) {
   const Config& config = request.config;
   if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty())
     throw ConfigError({{open.front(), "auto", "must be given for one rank by itself (--alone)", "", 0}});
   const ParallelConfig& p = config.parallel;
-  // As in a job of launch.ranks; there need not be as many devices here.
+  // As in a job of launch.ranks; fewer devices here are enough.
   const std::int64_t data = p.data > 0 ? p.data : std::max<std::int64_t>(1, config.launch.ranks / (p.pipeline * p.tensor));
   const parallel::Layout layout = parallel::make_layout(p.pipeline, data, p.tensor);
   if (request.alone >= layout.ranks())
@@ -256,9 +256,9 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
   StepBenchmarkRequest request = asked;
   const auto [job, joined, passed] = launch::begin_job([&] { return asked.config; });
   request.config = job.config;
-  // A study keeps stderr, and takes its first line of plait's for why a point failed.
+  // A study keeps stderr, and takes plait's first line there as the reason why a point failed.
   if (!job.note.empty() && !request.raw) message_to_stderr(job.note);
-  bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
+  bool exceeded = false;  // known to rank 0; if that is a process, it ends with this status, and so does the job
   const launch::LaunchPlan plan = launch::plan_launch(request.config, joined);
   if (!plan.warning.empty()) message_to_stderr(plan.warning);
   const int status = launch::launch(
