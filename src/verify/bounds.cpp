@@ -26,8 +26,8 @@ double unit_roundoff(DType type) {
 constexpr double fp8_roundoff = 1.0 / 16;
 constexpr double parting = 256, seldom = 1e-3;
 
-// Elements of FP8 operands in one step: what products of attention and MLP read forward and the gradients that they read
-// backward, of every token, and the weights.
+// Number of elements of FP8 operands in one step: the inputs of attention's and the MLP's products in forward and the gradients
+// that they read in backward, for every token, and the weights.
 std::int64_t operands_of(const parallel::RankPlan& plan) {
   if (!plan.sizes.fp8) return 0;
   const model::ModelShape& s = plan.sizes.shape;

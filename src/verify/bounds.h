@@ -1,63 +1,64 @@
-// How far a layout may be from the serial run, and why. All errors are relative: max |a - b| / max |b| over a tensor (but see
-// gradient_scale() in verify/parameter_errors.cpp).
+// The bounds on a layout's difference from the serial run, and their derivation. All errors are relative: max |a - b| / max |b|
+// over a tensor (but see gradient_scale() in verify/parameter_errors.cpp).
 //
 // A layout computes the same sums as the serial run, in another order and in other parts. With u the unit roundoff, a sum of K
 // terms then comes out differently by about u √K of its size: rounding errors are as good as random, so they add up like a
 // random walk (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). Two types take part: `stored`,
-// of tensors and of the partial sums that ranks exchange (bf16, f32, f64), and `summed`, in which products are accumulated (f32
-// or f64).
+// the type of tensors and of the partial sums that ranks exchange (bf16, f32, f64), and `summed`, in which products are
+// accumulated (f32 or f64).
 //
 //   one product      e = u(stored) + u(summed) √K, K the longest sum in a segment: hidden, ffn, heads × head_dim or sequence
-//   through a model  every segment adds two products forward and as many backward to what it was given, independently, the
-//                    ends of the model twice as many:
+//   through a model  every segment independently adds the errors of two products forward and of as many backward to its
+//   input's,
+//                    the ends of the model twice as many:
 //                    tensor = c e √(4 (segments + 2))
 //   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
 //                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
-//   gradient norm    is a number that all tokens that count add to, with errors as independent as these are, summed over
+//   gradient norm    is a number that all counted tokens contribute to, with errors as independent as these are, summed over
 //                    micro-batches in f32 at best: norm = gradient / √counted + c u(f32) √micro-batches
-//   loss             likewise, of the logits: loss = tensor (logits / loss) / √counted + c u(f32) √micro-batches, where
+//   loss             likewise, from the logits: loss = tensor (logits / loss) / √counted + c u(f32) √micro-batches, where
 //   `logits`
 //                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
 //                    are of the size of its gain, times rows of a table that is still much as it was drawn
-// In a step without a target that counts, loss and norm are 0 in any order, and are left the second part alone.
+// In a step without a counted target, loss and norm are 0 in any order, and only the second part of their bounds remains.
 //
 // FP8 operands (precision.matmul) are rounded once more, by 2^-4 at most. A layout rounds them with the serial run's scales, so
-// two runs part there only where an operand lies so close to the middle between two numbers of e4m3 that an error of size
-// `tensor` moves it across. Of normally distributed elements, those near 0 with their finer steps included, about 256 tensor
-// do. As long as that is less than one in a thousand runs, for all operands of all steps together, the bounds are as without
-// FP8: in fp64. Else an operand here and there is a step off, the next segments spread that, and
+// two runs differ there only if an operand lies so close to the middle between two numbers of e4m3 that an error of size
+// `tensor` moves it across. Among normally distributed elements, including those near 0 with their finer steps, about 256
+// tensor do. As long as that is less than one in a thousand runs, for all operands of all steps together, the bounds are as
+// without FP8: in fp64. Otherwise a few operands are a step off, the next segments spread that, and
 //   one product      e = u(stored) + u(summed) √K + 2^-4
 // which says little. So FP8 layouts are verified with precision.compute: fp64.
 //
-// c = 2: one run is the sum of two random walks away from the exact result, and so is the other; and the largest of many errors
-// is as many standard deviations out as the largest element that it is divided by.
+// c = 2: both runs are random walks away from the exact result; and the largest of many errors is as many standard deviations
+// out as the largest element that it is divided by.
 //
-// Parameters. AdamW moves an element by lr m̂ / (√v̂ + ε), which hardly depends on how large its gradient is: where a gradient is
-// no larger than its error, its sign is not certain and two correct runs may part by 2 lr in every step. So each element has a
-// bound of its own. An error δ of its gradient changes m̂ / √v̂ by at most 2 δ / √v̂, and never by more than 2:
+// Parameters. AdamW moves an element by lr m̂ / (√v̂ + ε), which hardly depends on how large its gradient is: if a gradient is
+// no larger than its error, its sign is not certain and two correct runs may part by 2 lr in every step. So each element has
+// its own bound. An error δ of its gradient changes m̂ / √v̂ by at most 2 δ / √v̂, and never by more than 2:
 //   parameter = Σ over steps of 2 lr min(1, gradient · max √v̂ / (√v̂ + ε)) + u(master) (steps + 1) max |parameter|
 // with √v̂ of the serial run after each step and max over the tensor. An element whose gradients are as large as any other's in
 // its tensor has to agree to 2 Σ lr · gradient; the key biases of attention, whose true gradients are 0, hardly need to agree.
 // The weights that segments compute with are parameters rounded, to neighbours at worst:
 //   weight = parameter + 2 u(stored) max |w|
 //
-// Moments in bf16 (precision.moments). An element is rounded by the same random number in every layout
-// (ops/moment_rounding.h), and that keeps order: two runs whose moments are about the same round them to the same number of
-// bf16 or to neighbours. Between neighbours are at most 2^-7 of the number, and β of a difference is there after the next
-// update. So after each step, from m and v as the serial run keeps them,
+// Moments in bf16 (precision.moments). Every layout rounds an element by the same random number (ops/moment_rounding.h), and
+// that keeps order: two runs whose moments are about the same round them to the same number of bf16 or to neighbours.
+// Neighbours differ by at most 2^-7 of the number, and β of a difference remains after the next update. So after each step,
+// with m and v as the serial run keeps them,
 //   apart(m) <- β1 apart(m) + 2^-7 |m|      apart(v) <- β2 apart(v) + 2^-7 v
-// An update computes with moments that are apart by β1 apart(m) and β2 apart(v) of the steps before, so it moves the element
-// by at most lr times
+// An update computes with moments that differ by β1 apart(m) and β2 apart(v) of the steps before, so it moves the element by at
+// most lr times
 //   moments = (Δm̂ + |m̂| Δ√v̂ / (√v̂ + ε)) / (√v̂ + ε),  Δ√v̂ = min(Δv̂ / 2√v̂, √Δv̂)
-// more or less (m̂ as large and √v̂ as small as the rounding of what is kept allows). Half of it goes under the min, beside what
-// gradients do; the first update has none of it.
+// more or less (with m̂ as large and √v̂ as small as the rounding of the kept moments allows). Half of it goes under the min,
+// in addition to the gradients' part; the first update has none of it.
 //
-// Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
-// it to d would: from the second step on, e + d takes the place of e, with
+// Later steps start from weights that already differ. Weights that differ by d of their size affect a product like rounding it
+// to d: from the second step on, e + d takes the place of e, with
 //   d = √(Σ b²) / √(Σ w²), over all elements of matrices that ever had a gradient, b the bound of the element w so far
-// d is small where lr is small against weights and ε is large against the errors of gradients; else √v̂ + ε of some elements is
-// no larger than those, and d grows in every step. So verification takes steps of its own, with verify.lr and verify.epsilon in
-// place of what the configuration trains with. Where bounds become weak all the same, verify/weak_bounds.h tells.
+// d is small if lr is small against weights and ε is large against the errors of gradients; otherwise √v̂ + ε of some elements
+// is no larger than those errors, and d grows in every step. So verification steps use verify.lr and verify.epsilon instead of
+// the configuration's training values. If bounds become weak all the same, verify/weak_bounds.h reports it.
 #pragma once
 
 #include <cstdint>
@@ -69,58 +70,58 @@
 
 namespace plait::verify {
 
-// The optimizer of those steps: train.optimizer but for the learning rate, which is constant, and epsilon.
+// The optimizer of these steps: train.optimizer except for the learning rate, which is constant, and epsilon.
 OptimizerConfig verify_optimizer(const Config& config);
 
-// How far apart two runs' moments of an element may be for their rounding.
+// The difference that rounding may cause between two runs' moments of an element.
 struct MomentsApart {
   double first = 0, second = 0;
 };
 
-// What the serial run found in a step.
+// The serial run's results in a step.
 struct StepFigures {
   double loss = 0, norm = 0;
   std::int64_t loss_tokens = 0;  // runtime::StepResult::loss_tokens
-  double drift = 0, logits = 0;  // what the step's bounds depend on
-  // Of the tensor where it is largest: the rounding part of its bound so far, over what updates moved its elements with the
-  // largest gradients by.
+  double drift = 0, logits = 0;  // inputs of the step's bounds
+  // For the tensor where it is largest: the rounding part of its bound so far, divided by the distance that updates moved its
+  // elements with the largest gradients.
   double rounding = 0;
 };
 
 struct VerifyBounds {
-  // What they follow from.
+  // The inputs of the bounds.
   double stored = 0, summed = 0, gradients = 0, master = 0;  // unit roundoffs
-  double moments = 0;  // of moments that are rounded by themselves: what is between neighbours, of a number; else 0
+  double moments = 0;  // spacing of moments with their own rounding, relative to a number; else 0
   std::int64_t longest_sum = 0, segments = 0, tokens = 0, micro_batches = 0;
   std::int64_t operands = 0;  // elements that are rounded to FP8 in all steps; 0 without
   OptimizerConfig optimizer;
-  std::vector<double> rates;  // lr of each step that is taken
+  std::vector<double> rates;  // lr of each step
 
-  // Of a step that starts from weights apart by `drift`, d above; 0 in the first step. `logits`: logits / loss.
+  // For a step that starts from weights that differ by `drift`, d above; 0 in the first step. `logits`: logits / loss.
   double tensor(double drift) const;
   double gradient(double drift) const;
   double norm(const StepFigures& step) const;
   double loss(const StepFigures& step) const;
-  // What step `step` (from 1) adds to the bound of an element of a parameter; `moment`: AdamW's second moment of the element
-  // after the step, `largest_moment`: the largest of the tensor; `rounded`: rounded_moments() of the element.
+  // Step `step`'s (from 1) contribution to the bound of an element of a parameter; `moment`: AdamW's second moment of the
+  // element after the step, `largest_moment`: the largest of the tensor; `rounded`: rounded_moments() of the element.
   double update(std::int64_t step, double drift, double moment, double largest_moment, double rounded = 0) const;
-  // `moments` above: by how much of lr the step may move an element more or less; `before`: of its moments after the step
-  // before, which the step leaves as `first` and `second`.
+  // `moments` above: the part of lr by which the step may move an element more or less; `before`: of its moments after the step
+  // before; the step leaves the moments as `first` and `second`.
   double rounded_moments(std::int64_t step, double first, double second, const MomentsApart& before) const;
   MomentsApart moments_apart(double first, double second, const MomentsApart& before) const;  // after the step
-  // What the step moves the elements with the largest gradients of a tensor by, if these keep their sign.
+  // The distance that the step moves the elements with the largest gradients of a tensor, if these keep their sign.
   double movement(std::int64_t step, double largest_moment) const;
-  // What comes on top of that after step `step`; `magnitude`: the tensor's largest element.
+  // The rounding part of a parameter's bound after step `step`; `magnitude`: the tensor's largest element.
   double parameter_rounding(std::int64_t step, double magnitude) const {
     return master * static_cast<double>(step + 1) * magnitude;
   }
   double weight_rounding(double magnitude) const { return 2 * stored * magnitude; }
-  double sum_of_micro_batches() const;  // of numbers of which there is one per step
+  double sum_of_micro_batches() const;  // for quantities with one value per step
 };
 
 // `plan`: of the serial run, or any other of the same model.
 VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config);
 
-nlohmann::ordered_json to_json(const VerifyBounds& bounds);  // what they follow from, and the rule for parameters
+nlohmann::ordered_json to_json(const VerifyBounds& bounds);  // the bounds' inputs, and the rule for parameters
 
 }  // namespace plait::verify

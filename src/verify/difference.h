@@ -1,4 +1,4 @@
-// How far apart two sets of numbers are, and whether that is too far.
+// Differences between two sets of numbers, in relation to their bounds.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace plait::verify {
 
-// The error of a value that is not a number, or infinite. JSON has neither.
+// The error of a value that is NaN or infinite. JSON has neither.
 inline constexpr double not_finite = 1e300;
 
 // max |a - b|: the numerator of a tensor's relative error, max |a - b| / max |b| over the whole tensor. Elements are measured
@@ -27,7 +27,7 @@ double relative_difference(double a, double b);
 // All errors of one kind.
 struct ErrorSummary {
   double largest = 0;   // relative error
-  double of_bound = 0;  // the largest share that an error took of its own bound; above 1 is a failure
+  double of_bound = 0;  // the largest error as a share of its own bound; above 1 is a failure
   std::string where;    // of that one
 
   void add(double error, double bound, const std::string& where);

@@ -1,4 +1,4 @@
-// Where a layout first departs from the serial run.
+// The first place where a layout departs from the serial run.
 #pragma once
 
 #include <compare>
@@ -10,17 +10,17 @@
 
 namespace plait::verify {
 
-// What of a step is compared, in the order in which it comes about.
+// The compared parts of a step, in their order of computation.
 enum class StepPart {
-  tensors,     // what forward and backward write, instruction by instruction
+  tensors,     // written by forward and backward, instruction by instruction
   gradients,   // after reductions
   loss,        // after the sum over ranks
   norm,        // of the gradients, likewise
   parameters,  // after the update
-  weights,     // what segments compute with from then on
+  weights,     // used by segments from then on
 };
 
-// Divergences compare by when they happen: step, part, then `order` and `index` within the part, then rank.
+// Divergences are ordered by time: step, part, then `order` and `index` within the part, then rank.
 struct Divergence {
   // The place in execution.
   std::int64_t step = 0;
@@ -31,10 +31,10 @@ struct Divergence {
 
   parallel::Coordinates at = {};  // of the rank
   std::string what = {};          // "backward_input micro-batch 0 segment 3: gradient of qkv"
-  std::string tensor = {};        // its last part alone
+  std::string tensor = {};        // the last part of `what` alone
   int segment = -1, micro_batch = -1;
   double error = 0, bound = 0;
-  std::string remark = {};  // what else is known; may be empty
+  std::string remark = {};  // further knowledge; may be empty
 
   // "step 1, backward_input micro-batch 0 segment 3: gradient of qkv, rank 2 (pipeline 1, data 0, tensor 0), relative error
   // 0.7 (bound 1.0e-05)"

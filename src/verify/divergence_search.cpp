@@ -15,7 +15,7 @@ using parallel::InstructionKind;
 using runtime::WrittenTensor;
 
 std::optional<Divergence> DivergenceSearch::synchronize_run() {
-  // A rank that has found something goes on, as the others need it, but looks no further.
+  // A rank that has found something goes on, because the others need it, but searches no further.
   for (std::int64_t step = 1; step <= std::ssize(bounds_.rates); ++step) take_step(step);
   return first_;
 }
@@ -101,7 +101,7 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   }
 }
 
-// Whether more than the weight part of its own segment adds to a parameter's gradient: those others may be micro-batches ahead,
+// True if more than the weight part of its own segment adds to a parameter's gradient: the others may be micro-batches ahead,
 // until the last one.
 bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   const parallel::RankPlan& plan = runner_.plan();
@@ -110,7 +110,7 @@ bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   return parameter.norm || is_table;
 }
 
-// As planned, not as observed: a micro-batch that is left out shows.
+// Uses the planned order, not the observed one, so that a micro-batch that is left out shows.
 std::vector<int> DivergenceSearch::weight_order(int chunk) const {
   const parallel::RankPlan& plan = runner_.plan();
   std::vector<int> order;
@@ -124,16 +124,16 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
                                         Divergence found) {
   const parallel::RankPlan& plan = runner_.plan();
   const model::Parameter& parameter = plan.parameters[static_cast<std::size_t>(written.parameter)];
-  // Only the sum over the ranks of a further group is anything that the serial run has.
+  // Only the sum over the ranks of a further group corresponds to a tensor of the serial run.
   if (!parameter.partial.without(Axis::data).empty()) return;
   GradientSum& sum = sums_[written.parameter];
   const auto elements = static_cast<std::size_t>(parameter.stored);
   if (sum.elements.empty() || plan.zero > 1) sum.elements.assign(elements, 0.0);
   const std::vector<int> order = weight_order(i.chunk);
   const auto here = static_cast<std::size_t>(std::ranges::find(order, i.micro_batch) - order.begin());
-  if (plan.zero > 1) sum.next = here;  // each by itself
+  if (plan.zero > 1) sum.next = here;  // each separately
   for (; sum.next <= here; ++sum.next) {
-    // The serial run tells the sum over its micro-batches so far; the difference of two is what one of them adds.
+    // The serial run records the sum over its micro-batches so far; the difference of two is one micro-batch's part.
     const int at = micro_batch_of_step(order.at(sum.next));
     const std::string name = reference_tensor(at, written);
     const auto runs = serial_runs(plan, written, serial.shape(name));

@@ -1,5 +1,5 @@
-// Finds where a layout that failed first departs from the serial run: repeats the same steps, and before each of them looks at
-// every tensor that the step writes.
+// Finds the first place where a failed layout departs from the serial run: repeats the same steps, and checks every tensor that
+// a step writes before taking the step.
 #pragma once
 
 #include <filesystem>
@@ -32,15 +32,16 @@ class DivergenceSearch {
   void observe_gradient(const ReferenceStep& serial, const parallel::Instruction& instruction,
                         const runtime::WrittenTensor& written, Divergence found);
   bool others_add_to(const model::Parameter& parameter) const;
-  std::vector<int> weight_order(int chunk) const;  // micro-batches as this rank adds them to the gradients of its chunk
+  std::vector<int> weight_order(
+      int chunk) const;  // micro-batches in the order in which this rank adds them to the gradients of its chunk
   void compare_parameters(const std::vector<ParameterError>& errors, Divergence found, const std::string& what);
-  void note(const Divergence& found);  // if its error is above its bound, and nothing was before it
+  void note(const Divergence& found);  // records it if its error is above its bound and nothing was found before it
 
   int micro_batch_of_step(int micro_batch) const;
   std::string remark_on(const parallel::Instruction& instruction, bool first_tensor) const;
   std::string remark_on(StepPart part, const model::Parameter& parameter) const;
 
-  // What the first `next` of this rank's micro-batches, in its order, add to a parameter's gradient in the serial run.
+  // The serial run's sum of the first `next` of this rank's micro-batches, in its order, in a parameter's gradient.
   struct GradientSum {
     std::vector<double> elements;
     double largest = 0;  // of the serial run's gradient, in any of its micro-batches so far

@@ -1,4 +1,4 @@
-// JUnit XML, which CI systems show: suites of cases, each of which passed or says why not.
+// Writes JUnit XML, which CI systems show: suites of cases, each of which passed or gives a reason.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct JunitSuite {
   std::vector<JunitCase> cases;
 };
 
-// The document, `name` its root's; counts and times are summed here. Control characters, which XML 1.0 has no place for, are
+// The document, with the root's `name`; counts and times are summed here. Control characters, which XML 1.0 does not allow, are
 // left out.
 std::string junit_xml(const std::string& name, const std::vector<JunitSuite>& suites);
 

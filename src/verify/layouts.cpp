@@ -25,7 +25,7 @@ struct LayoutKey {
   bool is_path = false;
 };
 
-// In the order in which a layout is read.
+// In reading order.
 constexpr LayoutKey keys[] = {
     {"pipeline", [](const ParallelConfig& p) { return std::to_string(p.pipeline); }},
     {"data", [](const ParallelConfig& p) { return std::to_string(p.data); }},
@@ -44,19 +44,20 @@ LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& bas
   for (const LayoutKey& key : keys) {
     std::string value = key.value(layout);
     if (value.empty()) continue;
-    if (key.is_path) value = config::yaml_text(value, {});  // whatever characters it has
+    if (key.is_path) value = config::yaml_text(value, {});  // it may contain any characters
     request.overrides.push_back(key_prefix + key.name + "=" + value);
   }
   return request;
 }
 
-// The schedules of a mesh: the built-in ones, and the file's of `base` where it is for as many ranks. One without a pipeline.
+// The schedules of a mesh: the built-in ones, and the file's of `base` if it is for as many ranks. Without a pipeline there is
+// one.
 std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const ParallelConfig& base) {
   const auto usual = mesh.schedule;
   std::vector<ParallelConfig> layouts;
   for (const ScheduleRow& row : built_in_schedules) {
     if (mesh.pipeline == 1 && row.kind != usual) continue;
-    // Interleaved with one is 1F1B.
+    // Interleaved with one chunk is 1F1B.
     for (int chunks = row.kind == ScheduleKind::interleaved ? 2 : 1; chunks <= (row.takes_any_chunks() ? 2 : 1); ++chunks) {
       ParallelConfig& layout = layouts.emplace_back(mesh);
       layout.schedule = row.kind;
@@ -70,7 +71,7 @@ std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const 
   return layouts;
 }
 
-// What there is to choose for one mesh.
+// The alternatives for one mesh.
 std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const ParallelConfig& base) {
   std::vector<ParallelConfig> layouts;
   for (ParallelConfig layout : schedules_of_mesh(mesh, base)) {
@@ -127,7 +128,7 @@ std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base
   std::vector<std::string> parts;
   for (const LayoutKey& key : keys) {
     const std::string value = key.value(layout);
-    // parse_layout takes data for 1, whatever the configuration says.
+    // parse_layout sets data to 1 regardless of the configuration.
     const bool inherited = std::string(key.name) != "data" && key.value(base) != key.value(usual);
     if (!value.empty() && (value != key.value(usual) || inherited)) parts.push_back(key.name + ("=" + value));
   }

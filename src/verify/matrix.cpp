@@ -53,7 +53,7 @@ std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& bas
       model.serial = source(overrides);
       model.tokenizer = data::create_tokenizer(model.serial);
     } catch (const ConfigError& error) {
-      if (models.empty()) throw;  // of the file itself
+      if (models.empty()) throw;  // about the file itself
       std::vector<ConfigProblem> problems = error.problems();
       if (problems.empty()) problems.push_back({"verify.variants", variant.name, error.what(), "", 0});
       for (ConfigProblem& problem : problems) problem.rule += fmt::format(" (variant \"{}\")", variant.name);
@@ -64,7 +64,7 @@ std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& bas
   return models;
 }
 
-// What is wrong, on one line.
+// The problem on one line.
 std::string reason_of(const ConfigError& error) {
   std::string text;
   for (const ConfigProblem& p : error.problems()) {
@@ -73,7 +73,7 @@ std::string reason_of(const ConfigError& error) {
   return text.empty() ? error.what() : text;
 }
 
-// Adds what is wrong with a layout, once where it is the same for several models.
+// Adds the problems of a layout, once if they are the same for more than one model.
 void add_problems(std::vector<ConfigProblem>& problems, const LayoutRequest& request, const ConfigError& error) {
   std::vector<ConfigProblem> list = error.problems();
   if (list.empty()) list.push_back({"verify.layouts", request.text, error.what(), "", 0});
@@ -91,15 +91,15 @@ class MatrixBuilder {
     matrix_.models = models_of(source, base);
   }
 
-  // A layout that the file or the command line gives. ConfigError unless at least one model can be laid out so.
+  // A layout from the file or the command line. ConfigError unless at least one model can be laid out so.
   void add_given(const LayoutRequest& request) {
     if (const std::vector<ConfigProblem> problems = add(request, Order::layout_last); !problems.empty())
       throw ConfigError(problems);
   }
-  // One of `all`, which leaves to each model what its variant says of `parallel`.
+  // A layout of `all`, which leaves each model its variant's settings of `parallel`.
   void add_of_all(const LayoutRequest& request) { add(request, Order::variant_last); }
 
-  // ConfigError where comm.p2p_pairs names what no layout has.
+  // ConfigError if comm.p2p_pairs names places that no layout has.
   VerifyMatrix take() {
     if (most_ranks_ > 0) {
       for (const VerifyModel& model : matrix_.models)
@@ -113,7 +113,7 @@ class MatrixBuilder {
  private:
   enum class Order { layout_last, variant_last };
 
-  // What is wrong with it where it suits no model.
+  // Returns the problems if it suits no model.
   std::vector<ConfigProblem> add(const LayoutRequest& request, Order order) {
     bool suits_one = false;
     std::vector<ConfigProblem> problems;

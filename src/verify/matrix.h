@@ -1,4 +1,4 @@
-// Which models under which layouts are to be compared: from a configuration.
+// The models and layouts to compare, from a configuration.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace plait::verify {
 
-// The configuration with these overrides on top of what the user gave. Throws ConfigError.
+// The configuration with these overrides on top of the user's. Throws ConfigError.
 using ConfigSource = std::function<Config(const std::vector<std::string>& overrides)>;
 
 // A model, as configured or with the overrides of a variant.
@@ -40,8 +40,9 @@ struct VerifyMatrix {
   std::vector<RefusedLayout> refused;
 };
 
-// `layouts` replaces verify.layouts unless it is empty. What `all` lists and a rule refuses is left out and listed as refused,
-// and so is a layout given by name that suits some of the models; ConfigError where one suits none, or where nothing is left.
+// `layouts` replaces verify.layouts unless it is empty. A layout of `all` that a rule refuses is left out and listed as
+// refused, and so is a layout given by name that suits only some of the models; ConfigError if one suits none, or if nothing is
+// left.
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts = {});
 
 }  // namespace plait::verify

@@ -1,4 +1,4 @@
-// Several overrides of a configuration on one line.
+// Splits a line into overrides of a configuration.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace plait::verify {
 
-// "pipeline=2 stages=[1, 3]" → {"pipeline=2", "stages=[1, 3]"}. A new override begins at each word that has the form name=...;
-// any other word belongs to the value before it. ConfigError, under `key`, where the first word is not of that form.
+// "pipeline=2 stages=[1, 3]" → {"pipeline=2", "stages=[1, 3]"}. A new override begins at each word of the form name=...; any
+// other word belongs to the value before it. ConfigError, under `key`, if the first word is not of that form.
 std::vector<std::string> split_overrides(const std::string& text, const std::string& key);
 
 }  // namespace plait::verify

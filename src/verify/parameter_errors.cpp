@@ -29,8 +29,8 @@ double rounded_to(DType type, double value) {
   return static_cast<double>(type == DType::bf16 ? static_cast<float>(BFloat16(single)) : single);
 }
 
-// What errors of a gradient are measured by. The terms of a gain of query or key heads cancel, down to nothing where a token
-// sees only itself, and leave rounding errors of the size of the terms: these are not small beside the block's other gradients.
+// The scale for errors of a gradient. The terms of a gain of query or key heads cancel, down to nothing if a token sees only
+// itself, and leave rounding errors of the size of the terms: these are not small compared to the block's other gradients.
 double gradient_scale(const ReferenceStep& serial, const std::string& parameter) {
   const double largest = serial.largest(reference_gradient(parameter));
   for (const std::string_view gain : {"query_norm.weight", "key_norm.weight"}) {
@@ -41,7 +41,7 @@ double gradient_scale(const ReferenceStep& serial, const std::string& parameter)
   return largest;
 }
 
-// `type` of what was found; `rounding`: what each element's bound has on top of its updates'.
+// `type`: of the found values; `rounding`: the part of each element's bound beyond its updates.
 ParameterError updated_error(const ParameterRange& part, std::size_t index, const std::vector<double>& found,
                              const ReferenceStep& serial, DType type, double rounding) {
   const std::string name = reference_parameter(part.parameter.name);
@@ -98,7 +98,7 @@ std::vector<ParameterError> weight_errors(runtime::Interpreter& interpreter, con
   std::vector<ParameterError> errors;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     const ParameterRange part{plan.parameters[p], 0, plan.parameters[p].stored};
-    if (part.count == 0) continue;  // padding of the vocabulary alone
+    if (part.count == 0) continue;  // only padding of the vocabulary
     const std::vector<double> found =
         interpreter.synchronize_read(interpreter.weights().rows(plan.flat.parameter(p).first, part.count));
     const double magnitude = serial.largest(reference_parameter(part.parameter.name));

@@ -1,4 +1,4 @@
-// What one rank holds of gradients and parameters against the serial run's.
+// Compares one rank's gradients and parameters with the serial run's.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace plait::verify {
 
 struct ParameterError {
   std::size_t parameter = 0;  // index into RankPlan::parameters
-  double largest = 0;         // relative error of what this rank holds of it
-  // Of the element that takes the largest share of its bound.
+  double largest = 0;         // relative error of this rank's part
+  // For the element with the largest share of its bound.
   double error = 0, bound = 0;
 };
 
@@ -21,10 +21,10 @@ struct ParameterError {
 // Blocks.
 std::vector<ParameterError> gradient_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                             const VerifyBounds& bounds);
-// Master weights after it. Blocks.
+// Master weights after the last step. Blocks.
 std::vector<ParameterError> parameter_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                              const VerifyBounds& bounds);
-// What segments compute with after it: all of what this rank has of every parameter, gathered under ZeRO. Blocks.
+// The weights that segments compute with after it: this rank's part of every parameter, gathered under ZeRO. Blocks.
 std::vector<ParameterError> weight_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                           const VerifyBounds& bounds);
 

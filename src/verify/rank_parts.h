@@ -1,4 +1,4 @@
-// What a rank of a job under verification is made from.
+// The replaceable parts of a rank in a job under verification.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace plait::verify {
 
-// By default what training is made from. Whatever else it is, verification compares it with the serial run, which has the same
-// samples and otherwise the defaults.
+// The defaults are those of training. Verification compares any other parts with the serial run, which has the same samples and
+// otherwise the defaults.
 struct RankParts {
   std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
       train::training_plan;
   std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
-  // Once for each model, of the serial run, by the process that starts its ranks.
+  // Called once for each model, for the serial run, by the process that starts its ranks.
   std::function<std::shared_ptr<const data::Dataset>(const Config&, const data::Tokenizer&, std::int64_t vocab)> open_dataset =
       [](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
         return data::open_dataset(config, tokenizer, vocab);

@@ -23,7 +23,7 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
   const bool all = job.task == VerifyJob::Task::record_tensors;
   const std::int64_t steps = std::ssize(bounds.rates);
   ReferenceRecorder recorder(runner.interpreter(), bounds);
-  bool any_counts = false;  // of the targets so far
+  bool any_counts = false;  // among the targets so far
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (all) {
       runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<runtime::WrittenTensor>& written) {
@@ -61,7 +61,7 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
   VerifyFindings findings;
   const std::int64_t steps = std::ssize(bounds.rates);
   parallel::LedgerSum ledger;
-  bool any_counts = false;  // of the targets so far
+  bool any_counts = false;  // among the targets so far
   for (std::int64_t step = 1; step <= steps; ++step) {
     const runtime::StepResult result = runner.synchronize_step();
     if (step > 1 || steps == 1) ledger.add(result.ledger);
@@ -81,7 +81,7 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
   return findings;
 }
 
-// What all ranks found, on rank 0.
+// The findings of all ranks, on rank 0.
 std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& config, launch::RankContext& rank) {
   comm::Meeting meeting = rank.meeting("verify", train::group_options(config, rank.device).timeout);
   const std::vector<VerifyFindings> findings = meeting.gather_on(0, "findings", own);

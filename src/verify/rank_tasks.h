@@ -7,7 +7,7 @@
 
 namespace plait::verify {
 
-// Runs job.task. Collective over all ranks; what all of them found is returned on rank 0.
+// Runs job.task. Collective over all ranks; returns the findings of all of them on rank 0.
 std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const RankParts& parts,
                                             launch::RankContext& rank);
 

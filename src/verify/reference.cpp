@@ -102,7 +102,7 @@ void ReferenceRecorder::count_update(std::int64_t step) {
       bounds[i] += bounds_.update(step, drift_, moments[i], largest, rounded_moments(i));
       apart_before[i] = bounds_.moments_apart(first_moments[i], moments[i], apart_before[i]);
       of_values.add(values[i]);
-      if (!parameter.decay || moments[i] == 0) continue;  // no matrix, or an element that is not used
+      if (!parameter.decay || moments[i] == 0) continue;  // not a matrix, or an unused element
       apart.add(bounds[i]);
       all.add(values[i]);
     }

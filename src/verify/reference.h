@@ -1,8 +1,9 @@
-// What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank
-// reads the elements that it holds itself, so no rank needs the whole model in memory, and threads and processes do the same.
+// The record of the serial run, step by step: written to a directory by its one rank, read by every rank of every layout. A
+// rank reads only the elements that it holds itself, so no rank needs the whole model in memory, and threads and processes do
+// the same.
 //
-// Each step is a checkpoint (src/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss
-// and norm in its state.
+// Each step is a separate checkpoint (src/checkpoint): tensors in a safetensors file, as f64 regardless of their type; loss and
+// norm in its state.
 #pragma once
 
 #include <filesystem>
@@ -23,8 +24,8 @@ namespace plait::verify {
 // Names of tensors in a step.
 std::string reference_gradient(const std::string& parameter);   // reduced, before clipping
 std::string reference_parameter(const std::string& parameter);  // after the update
-std::string reference_bound(const std::string& parameter);  // of each element of that, VerifyBounds::update of all steps so far
-// Of what an instruction wrote; `micro_batch`: of the whole step.
+std::string reference_bound(const std::string& parameter);  // of each of its elements, VerifyBounds::update of all steps so far
+// The name of a tensor written by an instruction; `micro_batch`: in the whole step.
 std::string reference_tensor(int micro_batch, const runtime::WrittenTensor& tensor);
 
 // One step of the serial run at a time, kept until write().
@@ -37,8 +38,8 @@ class ReferenceRecorder {
   void add(const std::string& name, View view);
   void add_gradients();
   void add_parameters();  // and their bounds
-  // What the bounds of this step and the next ones depend on. One of them is to be called after every step: the other one where
-  // no target of the step counts, so that it left weights and moments as they were.
+  // Updates the inputs of the bounds of this step and the next ones. One of the two is called after every step: the second if
+  // no target of the step counts, so that it left weights and moments unchanged.
   void count_update(std::int64_t step);
   void count_no_update();
 
@@ -50,7 +51,7 @@ class ReferenceRecorder {
   runtime::Interpreter& interpreter_;
   const VerifyBounds& bounds_;
   std::map<std::size_t, std::vector<double>> updates_;  // bounds so far, by parameter
-  double drift_ = 0, next_drift_ = 0;                   // of the weights that this step and the next one start from
+  double drift_ = 0, next_drift_ = 0;                   // of the weights at the start of this step and the next one
   double logits_ = 0;
   std::map<std::size_t, double> movements_;  // of the elements with the largest gradients so far, by parameter
   std::map<std::size_t, double> lost_;       // the part of their bounds that is the moments' rounding
@@ -69,7 +70,7 @@ class ReferenceStep {
   double loss() const { return loss_; }
   double norm() const { return norm_; }
   std::int64_t loss_tokens() const { return loss_tokens_; }
-  // What the step's bounds depend on (verify/bounds.h).
+  // The inputs of the step's bounds (verify/bounds.h).
   double drift() const { return drift_; }
   double logits() const { return loss_ > 0 ? logits_ / loss_ : 0; }
   StepFigures figures() const {

@@ -13,7 +13,7 @@ Json layout_json(const LayoutResult& result) {
   const ParallelConfig& p = result.parallel;
   const VerifyFindings& f = result.findings;
   const auto error = [&](ErrorKind kind) { return f.measured() ? Json(f.of(kind).largest) : Json(); };
-  Json shares;  // null where nothing was compared
+  Json shares;  // null if nothing was compared
   for (const ErrorKind kind : error_kinds) {
     if (f.measured()) shares[to_string(kind)] = f.of(kind).of_bound;
   }

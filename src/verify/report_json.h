@@ -1,4 +1,4 @@
-// A verification as one JSON document.
+// Writes a verification as one JSON document.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,9 +14,9 @@ namespace plait::verify {
 //               "first_divergence": {"text", ...}, "failure", "passed", "seconds"}],
 //  "refused": [{"model", "name", "reason"}],
 //  "bounds": {model: {"steps": [{"loss", "norm", "gradient", "tensor", ...}], ...}}, "passed", "failed", "seconds"}
-// `name` is what --layout takes. Errors and shares of bounds are null, and so is what does not apply, where a layout did not
-// run to its end; an error that is not finite is 1e300. Where a serial run failed, its model has no losses, and the failure is
-// that of all its layouts.
+// `name` is a value for --layout. Errors and shares of bounds are null if a layout did not run to its end, and so is anything
+// that does not apply; an error that is not finite is 1e300. If a serial run failed, its model has no losses, and the failure
+// is that of all its layouts.
 nlohmann::ordered_json to_json(const VerifyReport& report);
 
 }  // namespace plait::verify

@@ -8,7 +8,7 @@
 namespace plait::verify {
 namespace {
 
-constexpr int wide = 240;  // no terminal
+constexpr int wide = 240;  // wider than any terminal
 
 std::string details_of(const VerifyFindings& findings) {
   std::string text;

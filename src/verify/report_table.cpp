@@ -18,7 +18,7 @@ constexpr const char* yellow = "33";
 constexpr const char* red = "1;31";
 constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter};
 
-// The columns of a layout. Schedule and ZeRO have their own.
+// The layout column. Schedule and ZeRO have their own.
 std::string layout_column(ParallelConfig p) {
   const ParallelConfig usual;
   p.schedule = usual.schedule;
@@ -105,7 +105,7 @@ void VerifyTable::finish(const LayoutResult& result) {
   cells.push_back(fmt::format("{:.2f} s", result.seconds));
   line_->print(row(cells));
   if (f.first_divergence) line_->print(train::indented("first divergence: " + f.first_divergence->text()));
-  // That of a serial run is the failure of all layouts.
+  // A serial run's failure is the failure of all layouts.
   if (!result.failure.empty() && result.failure != said_) line_->print(train::indented(result.failure));
   said_ = result.failure;
   for (const train::ExceededBound& bound : result.exceeded) line_->print(train::indented(bound.text()));

@@ -1,4 +1,4 @@
-// A verification for people: one line per layout as it finishes, and a summary.
+// Shows a verification to people: one line per layout as it finishes, and a summary.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class VerifyTable {
  public:
   explicit VerifyTable(const TerminalOptions& options);
 
-  // To be given to verify(). The table has to outlive that.
+  // The events for verify(). The table has to outlive it.
   VerifyEvents events();
   void summarize(const VerifyReport& report);
 
@@ -28,7 +28,7 @@ class VerifyTable {
   void begin(const std::string& model, const std::string& layout);
   void finish(const LayoutResult& result);
   std::string row(const std::vector<std::string>& cells) const;
-  void print_folded(const std::string& text);  // at the width that rows are broken at
+  void print_folded(const std::string& text);  // at the width at which rows are broken
   std::string colored(const std::string& text, const char* color) const;
 
   std::shared_ptr<StatusLine> line_;
@@ -36,7 +36,7 @@ class VerifyTable {
   TextTable table_;
   std::size_t cases_ = 0, finished_ = 0;
   bool weak_ = false;  // bounds of the model whose layouts run
-  std::string said_;   // the failure of the layout before
+  std::string said_;   // the previous layout's failure
 };
 
 }  // namespace plait::verify

@@ -14,8 +14,8 @@ namespace plait::verify {
 
 class StepRunner {
  public:
-  // Collective over all ranks of the job, as is everything else here. Weights are drawn from the seed.
-  // `vocab`: of the tokenizer.
+  // Collective over all ranks of the job, like every other function here. Weights are drawn from the seed. `vocab`: of the
+  // tokenizer.
   StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
              std::shared_ptr<const data::Dataset> dataset);
 
@@ -38,7 +38,7 @@ class StepRunner {
   train::TrainingBatches batches_;
   std::optional<train::TrainingBatches> observed_;
   std::int64_t step_ = 0;   // the last one taken
-  train::Session session_;  // after the batches, so that its streams are done with them first, also when a rank fails
+  train::Session session_;  // after the batches, so that its streams finish with them first, also if a rank fails
 };
 
 }  // namespace plait::verify

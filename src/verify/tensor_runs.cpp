@@ -10,7 +10,7 @@ namespace {
 using model::ElementRun;
 
 // Columns of a tensor that is split by columns, as segments of which every tensor-parallel rank has its share: query, key and
-// value heads, gate and up, or all of them together. `name` is that of an activation; its gradient is split like it.
+// value heads, gate and up, or all of them together. `name` is an activation's; its gradient is split in the same way.
 std::vector<std::int64_t> segments_of(const std::string& name, const model::ModelShape& s, std::int64_t columns) {
   if (name.ends_with("qkv")) return {s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim};
   if (name.ends_with("up") && s.mlp == model::Mlp::swiglu) return {s.ffn, s.ffn};
@@ -31,7 +31,7 @@ std::vector<ElementRun> column_runs(const parallel::RankPlan& plan, const runtim
   const std::int64_t here = columns_of(shape), there = columns_of(whole);
   const auto own = segments_of(tensor.name, plan.local_shape(), here);
   const auto all = segments_of(tensor.name, plan.sizes.shape, there);
-  // Logits are the only columns that are padded, the same for nobody.
+  // Only logits have padded columns, and different numbers of them on different ranks.
   const std::int64_t last = tensor.name.ends_with("logits") ? plan.sizes.shape.vocab : there;
   std::vector<ElementRun> runs;
   for (std::int64_t row = 0; row < shape[0]; ++row) {

@@ -45,7 +45,7 @@ class Verification {
   }
 
   fs::path model_directory(std::size_t model) const { return directory_.path() / ("model-" + std::to_string(model)); }
-  // Of its serial runs with micro-batches of so many sequences.
+  // The directory of the model's serial runs with this many sequences per micro-batch.
   fs::path serial_directory(std::size_t model, std::int64_t micro_batch) const {
     return model_directory(model) / ("micro-batch-" + std::to_string(micro_batch));
   }
@@ -75,7 +75,7 @@ class Verification {
     }
   }
 
-  // The directory of a serial run that has been written down, if need be now.
+  // The directory of a recorded serial run, which is recorded now if necessary.
   fs::path recorded_serial(std::size_t index, std::int64_t micro_batch) {
     const fs::path directory = serial_directory(index, micro_batch);
     if (fs::exists(directory)) return directory;
@@ -84,13 +84,13 @@ class Verification {
       matrix_.models[index].tokenizer->save(directory);
       run_serial({VerifyJob::Task::record, directory, {}}, index, micro_batch);
     } catch (...) {
-      fs::remove_all(directory);  // or it would be taken for a finished one
+      fs::remove_all(directory);  // otherwise it would pass for a finished one
       throw;
     }
     return directory;
   }
 
-  // Why it failed; empty where it did not.
+  // Returns the reason for a failure, or "".
   std::string record_serial(std::size_t index) {
     announce(index, "serial");
     const VerifyModel& model = matrix_.models[index];
@@ -143,14 +143,15 @@ class Verification {
 
   void compare(const VerifyCase& c, const launch::LaunchPlan& launch, LayoutResult& result) {
     try {
-      // What depends on timing need not show in numbers.
+      // Timing errors need not show in the numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
-      // As training would run it here: what goes by links, and the passes of a planned schedule.
+      // Settled as for training here: which collectives use links, and the passes of a planned schedule.
       const launch::SettledJob settled = launch::settle(c.config, nullptr, vocab);
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
       const auto plans = parallel::make_job_plan(settled.config, vocab, mesh, launch.devices.front().kind);
       parallel::require_valid(parallel::training_programs(plans));
-      // A micro-batch's operands are rounded to FP8 with one scale, so the serial run's have to be as large as the layout's.
+      // A micro-batch's operands are rounded to FP8 with one scale, so the serial run's micro-batches must have the layout's
+      // size.
       const std::int64_t micro_batch = plans.front().sizes.micro_batch.batch;
       const bool fp8 = plans.front().sizes.fp8;
       const fs::path serial = recorded_serial(c.model, fp8 ? micro_batch : matrix_.models[c.model].serial.train.micro_batch);
@@ -164,7 +165,7 @@ class Verification {
     }
   }
 
-  // Tensors are compared micro-batch by micro-batch, so the serial run's have to be as large as the layout's `micro_batch`.
+  // Tensors are compared micro-batch by micro-batch, so the serial run's must have the layout's size, `micro_batch`.
   void search(const VerifyCase& c, const launch::SettledJob& settled, const fs::path& serial, std::int64_t micro_batch,
               LayoutResult& result) {
     const auto recorded = recorded_.find(serial);
@@ -183,7 +184,7 @@ class Verification {
   const VerifyMatrix matrix_;
   const PrivateDirectory directory_;
   int jobs_ = 0;
-  std::map<fs::path, std::int64_t> recorded_;  // sequences of a micro-batch of the tensors recorded, by serial directory
+  std::map<fs::path, std::int64_t> recorded_;  // sequences per micro-batch of the recorded tensors, by serial directory
   VerifyReport report_;
 };
 

@@ -1,12 +1,12 @@
-// plait verify: proves that layouts compute what one rank computes.
+// plait verify: proves that layouts compute the same as one rank.
 //
-// For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then
-// each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
-// batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first
-// with a target that counts, every parameter after the last (verify/bounds.h says how close they have to be). A layout that
-// fails is run again to find its first divergence, and the matrix goes on, as it does with the next model where a serial run
-// fails. Bounds that are too weak to catch faults are reported (weak_bounds.h). Where the configuration has `bounds`, a layout
-// whose ranks lose more of their steps to communication or waiting than those allow fails as well.
+// For each model the serial run (one rank, the same device and precision) is written to a private temporary directory. Then
+// each layout's programs are proved (parallel/validator.h), and the layout takes the same steps from the same weights with the
+// same batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the
+// first step with a counted target, every parameter after the last (verify/bounds.h says how close they have to be). A layout
+// that fails is run again to find its first divergence. The matrix goes on after a failed layout, and with the next model after
+// a failed serial run. Bounds that are too weak to catch faults are reported (weak_bounds.h). If the configuration has
+// `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct VerifyRequest {
   ConfigSource config;
   std::vector<std::string> layouts;  // instead of verify.layouts, unless empty
   std::vector<std::string> argv;     // how this program was started, for rank processes
-  RankParts parts;                   // of the layouts in threads; processes have the default
+  RankParts parts;                   // for layouts in threads; processes use the defaults
 };
 
 struct LayoutResult {
@@ -35,7 +35,7 @@ struct LayoutResult {
   ParallelConfig parallel;
   std::string device;  // of each rank
   VerifyFindings findings;
-  std::string failure;  // why it did not run to its end, or what is known about a divergence that could not be reproduced
+  std::string failure;  // the reason why it did not finish, or notes on a divergence that could not be reproduced
   std::vector<train::ExceededBound> exceeded;
   double seconds = 0;
 
@@ -49,22 +49,22 @@ struct ModelReport {
   VerifyBounds bounds;
   std::vector<StepFigures> steps;  // of the serial run
   std::vector<WeakBound> weak;
-  std::string failure;  // why the serial run did not get to its end: that of all layouts, and there are no steps
+  std::string failure;  // the reason why the serial run did not finish: it applies to all layouts, and there are no steps
 };
 
 struct VerifyReport {
-  std::string device;  // that all of it ran on
+  std::string device;  // on which all of it ran
   std::vector<ModelReport> models;
   std::vector<LayoutResult> layouts;
   std::vector<RefusedLayout> refused;
   double seconds = 0;
 
   int passed() const;
-  bool weak() const;  // whether any model has weak bounds
+  bool weak() const;  // true if any model has weak bounds
   int failed() const { return static_cast<int>(layouts.size()) - passed(); }
 };
 
-// For showing what goes on.
+// Callbacks that show the progress.
 struct VerifyEvents {
   std::function<void(const VerifyMatrix&)> planned;
   std::function<void(const ModelReport&)> recorded;  // the serial run, unless it failed, before the model's layouts
@@ -72,7 +72,7 @@ struct VerifyEvents {
   std::function<void(const LayoutResult&)> finished;
 };
 
-// Throws ConfigError for what the user has to fix, and launch::Interrupted when told to end.
+// Throws ConfigError for problems that the user has to fix, and launch::Interrupted when told to end.
 VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events = {});
 
 }  // namespace plait::verify

@@ -22,11 +22,11 @@ const std::string failure_prefix = "failure-";
 
 fs::path findings_path(const VerifyJob& job) { return job.result / "findings.json"; }
 
-// Why a rank ended, kept in a file: a process has no other way to tell.
+// The reason why a rank ended, kept in a file: a process has no other way to report it.
 struct RunFailure {
   int rank = 0;
   bool config = false;       // a ConfigError
-  bool consequence = false;  // a CommError: mostly the answer to another rank's failure
+  bool consequence = false;  // a CommError: usually caused by another rank's failure
   std::string message;
 };
 
@@ -53,7 +53,7 @@ std::optional<RunFailure> read_failure(const VerifyJob& job) {
   return cause;
 }
 
-// What every rank does; rank 0 leaves the findings of all.
+// The work of every rank; rank 0 stores the findings of all.
 void run_rank(const VerifyJob& job, const Config& config, const RankParts& parts, launch::RankContext& rank) {
   try {
     const auto findings = run_rank_task(job, config, parts, rank);
@@ -89,7 +89,7 @@ VerifyJob verify_job_from(const std::string& text) {
 
 namespace {
 
-// What the serial run is computed from, and every layout then.
+// The batches for the serial run, and then for every layout.
 void record_batches(const VerifyJob& job, const Config& config, const RankParts& parts) {
   if (fs::exists(recorded_batches(job))) return;
   const auto tokenizer = data::load_tokenizer(job.model);
@@ -133,7 +133,7 @@ int run_verify_rank(const VerifyJob& job) {
   try {
     return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, config, {}, rank); }, {});
   } catch (const Error&) {
-    return 3;  // the launcher tells the others, and the reason is in its file
+    return 3;  // the launcher tells the others, and its file has the reason
   }
 }
 

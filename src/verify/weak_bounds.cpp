@@ -32,7 +32,7 @@ std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (add(ErrorKind::norm, i, bounds.norm(steps[i]))) break;
   }
-  // Gradients are compared in the first step that has any, and the last one made the last update.
+  // Gradients are compared in the first step that has any, and the last such step made the last update.
   const auto counts = [](const StepFigures& step) { return step.loss_tokens > 0; };
   const auto first = std::ranges::find_if(steps, counts);
   if (first != steps.end()) {
