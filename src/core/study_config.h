@@ -23,7 +23,7 @@ struct AxisConfig {
   friend bool operator==(const AxisConfig&, const AxisConfig&) = default;
 };
 
-// Which points of a study are left out before they run.
+// The points of a study that are left out before they run.
 struct PruneConfig {
   bool fits = true;
   double slower_than_best = 0;  // 0: off
@@ -95,7 +95,7 @@ struct SimulateConfig {
   }
 };
 
-// How a study is laid out on a cluster (`plait study --slurm`).
+// The layout of a study on a cluster (`plait study --slurm`).
 struct SlurmConfig {
   std::int64_t ranks_per_node = 0;  // 0: auto
 
@@ -108,7 +108,7 @@ struct SlurmConfig {
   }
 };
 
-// What `plait study` holds its results to; where they are worse its exit status is 1.
+// The bounds of `plait study`: if results are worse, its exit status is 1.
 struct StudyBoundsConfig {
   std::string efficiency = "none", regression = "none", prediction_error = "none", regret = "none";
 

@@ -45,7 +45,7 @@ struct View {
     expect(dtype_of<T>);
     return static_cast<T*>(data);
   }
-  // The same memory with another shape of as many elements.
+  // This memory with another shape of as many elements.
   View reshaped(Shape dims) const;
   // Rows [first, first + count) of the first dim.
   View rows(std::int64_t first, std::int64_t count) const;
