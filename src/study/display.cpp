@@ -19,7 +19,7 @@
 namespace plait::study {
 namespace {
 
-// Of starting a process tree, binding and tuning it: what a round takes besides its steps.
+// Time to start, bind and tune a process tree: the part of a round besides its steps.
 constexpr double start_seconds_host = 1, start_seconds_gpu = 12;
 
 std::string percent(const std::optional<double>& fraction) {

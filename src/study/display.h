@@ -1,4 +1,4 @@
-// What a study shows while it runs, and its tables, as text.
+// The texts that a study shows while it runs, and its tables.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ std::string round_line(const StudyData& data, const Round& round);
 // "12 of about 36 rounds, 4:10 left; best so far ranks=2 layout=auto": the line that changes.
 std::string advance_line(const StudyData& data, const Advance& advance);
 
-// Every point with its state, cost and predicted step, and the reason where it is pruned; then how many there are of each, and
-// how long measuring them will take at least and at most.
+// Every point with its state, cost and predicted step, and the reason if it is pruned; then the number of each, and the least
+// and most time that measuring them will take.
 std::string dry_run_table(const Config& study, const std::vector<Point>& points, int width);
 
-// Every point with what was measured of it, then the verdict on the planner.
+// Every point with its measurements, then the verdict on the planner.
 std::string result_table(const StudyData& data, int width);
 
 std::string simulated_table(const std::vector<SimulatedPoint>& points, int width);

@@ -25,10 +25,10 @@ constexpr const char* layout_axis = "layout";
 constexpr const char* ranks_axis = "launch.ranks";
 constexpr const char* axes_key = "study.axes";
 constexpr std::size_t most_listed = 100'000;
-constexpr std::int64_t most_size = limits::ranks.most;  // of an axis of a mesh
-constexpr std::int64_t most_product = 1 << 20;          // of sizes that are multiplied: more have a rule that says so
+constexpr std::int64_t most_size = limits::ranks.most;  // on an axis of a mesh
+constexpr std::int64_t most_product = 1 << 20;          // of multiplied sizes: larger ones have a rule that says so
 
-// What the planner decides of a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
+// The keys that the planner decides for a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
 const std::vector<std::string> open_layout = {"parallel.pipeline=auto", "parallel.data=auto",           "parallel.tensor=auto",
                                               "parallel.schedule=auto", "parallel.virtual_stages=auto", "parallel.zero=auto"};
 
@@ -49,7 +49,7 @@ std::vector<Values> combinations(const std::vector<AxisConfig>& axes) {
   return all;
 }
 
-// The configuration without the keys of its model that its preset gives, so that another preset gives its own.
+// The configuration without the model keys that its preset gives, so that another preset can give its own.
 std::string yaml_for_presets(const Config& config) {
   const auto preset = std::ranges::find(config::presets(), config.model.preset, &config::Preset::name);
   if (preset == config::presets().end()) return to_yaml(config);
@@ -72,7 +72,7 @@ std::string yaml_for_presets(const Config& config) {
   return kept;
 }
 
-// A point's ranks are started by its own process, whatever launcher has started the study itself.
+// A point's ranks are started by its own process, even if another launcher has started the study.
 void start_here(Config& config) {
   if (config.launch.mode == LaunchMode::external) {
     throw ConfigError(
@@ -92,7 +92,7 @@ class Expansion {
     base.run.seed = seed;
     base.verify = {}, base.study = {}, base.bounds = {};
     start_here(base);
-    base.launch.ranks = 0;  // what it is follows for each point, and need not hold for the file's own layout
+    base.launch.ranks = 0;  // its value follows for each point, and need not suit the file's own layout
     base_ = yaml_for_presets(base);
   }
 
@@ -123,7 +123,7 @@ class Expansion {
     try {
       said = size_of(overrides, ranks_axis, study_.launch.ranks);
     } catch (const ConfigError&) {
-      return add_point(std::move(coordinates), {}, overrides);  // which says what is wrong with it
+      return add_point(std::move(coordinates), {}, overrides);  // reports the problem
     }
     const int ranks = said > 0 ? static_cast<int>(said) : ranks_here_;
     for (const verify::LayoutRequest& request : verify::all_layouts(ranks, study_.parallel)) {
@@ -132,7 +132,7 @@ class Expansion {
     }
   }
 
-  // What `data` is where the layout does not give it: what the ranks leave.
+  // `data`, if the layout does not give it, follows from the number of ranks.
   static std::vector<std::string> layout_overrides(const std::string& text) {
     std::vector<std::string> overrides = verify::parse_layout(text, axes_key).overrides;
     overrides.erase(overrides.begin());  // the ranks, which the point gives
@@ -169,8 +169,8 @@ class Expansion {
     }
   }
 
-  // What the last override of a key says; 0: auto. `base`: without an override. ConfigError for what is no size, which an
-  // override that follows from it would hide.
+  // The last override of a key; 0: auto. `base`: the value without an override. ConfigError for an invalid size, which an
+  // override derived from it would hide.
   static std::int64_t size_of(const std::vector<std::string>& overrides, const std::string& key, std::int64_t base) {
     std::int64_t value = base;
     for (const std::string& text : overrides) {
@@ -184,7 +184,7 @@ class Expansion {
     return value;
   }
 
-  // What is said; else what the layout multiplies to; else those of this machine.
+  // The given number; else the product of the layout; else this machine's number.
   int count_ranks(const std::vector<std::string>& overrides) const {
     const ParallelConfig& p = study_.parallel;
     if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks); said > 0) return static_cast<int>(said);
@@ -203,7 +203,7 @@ class Expansion {
     if (open && others > 0 && ranks % others == 0) overrides.push_back(fmt::format("parallel.data={}", ranks / others));
   }
 
-  // What grows is read from the point on one rank, so that only what results has to hold the rules.
+  // Growing sizes are taken from the point on one rank, so only the results have to satisfy the rules.
   void scale(std::vector<std::string>& overrides, const std::vector<std::string>& of_axes, int ranks) const {
     if (study_.study.scaling == Scaling::strong || study_.study.scaling == Scaling::isoflop || ranks == 1) return;
     std::vector<std::string> serial = of_axes;
@@ -242,7 +242,7 @@ class Expansion {
   std::vector<Draft> drafts_;
 };
 
-// A layout without what it says of `data`.
+// A layout without its setting of `data`.
 std::string without_data(const std::string& text, const ParallelConfig& parallel) {
   std::vector<std::string> parts;
   for (const std::string& part : verify::split_overrides(text, axes_key)) {
@@ -268,14 +268,14 @@ std::vector<Draft> expand(const Config& study, int ranks_here, const Vocabulary&
 std::vector<Draft> expand_at(const Config& study, int ranks) {
   std::vector<AxisConfig> axes;
   const AxisConfig at_ranks{ranks_axis, {config::axis_value(std::to_string(ranks), false)}};
-  std::set<int> said;  // by the axis that this replaces
+  std::set<int> said;  // on the axis that this replaces
   for (const AxisConfig& axis : study.study.axes) {
     if (axis.key != ranks_axis) continue;
     for (const AxisValue& value : axis.values) {
       if (const auto number = whole_number<int>(value.text); number && *number > 0) said.insert(*number);
     }
   }
-  // Layouts are listed of so many ranks; without a number, of a host's.
+  // Layouts are listed for this many ranks; without a number, for a host's.
   constexpr int host_ranks = 8;
   if (said.empty()) said.insert(study.launch.ranks > 0 ? static_cast<int>(study.launch.ranks) : std::min(ranks, host_ranks));
   axes.push_back(at_ranks);

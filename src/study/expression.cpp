@@ -114,7 +114,7 @@ class Parser {
     return true;
   }
 
-  // Guards against a stack that overflows.
+  // Guards against stack overflow.
   struct Level {
     explicit Level(Parser& parser) : parser(parser) {
       if (parser.depth_ >= deepest) parser.fail(fmt::format("at most {} levels of parentheses", deepest));
@@ -140,7 +140,7 @@ class Parser {
     const Level level(*this);
     if (takes("not")) return make(Node::Kind::negation, "not", negation());
     if (!is("(")) return comparison();
-    // A parenthesis may hold a condition or a sum: it is a condition unless an operator follows it that sums have.
+    // A parenthesis may hold a condition or a sum: it is a condition unless an operator of sums follows it.
     const auto start = std::tuple(token_, at_, end_);
     advance();
     try {
@@ -152,7 +152,7 @@ class Parser {
         if (!goes_on) return node;
       }
     } catch (const ConfigError&) {
-      // Then it must be a sum; if it is not, that error tells.
+      // Then it must be a sum; if it is not, that error is reported.
     }
     std::tie(token_, at_, end_) = start;
     quoted_ = false;
@@ -231,7 +231,7 @@ class Evaluation {
       }
       case Node::Kind::both:
       case Node::Kind::either: {
-        // One side may settle it whatever the other is.
+        // One side may settle the result regardless of the other.
         const bool settles = node.kind == Node::Kind::either;
         const auto left = holds(*node.left), right = holds(*node.right);
         if (left == settles || right == settles) return settles;
@@ -310,7 +310,7 @@ bool names_key(const Expression::Node& node) {
 
 std::string first_word(const Expression::Node& node) { return node.left ? first_word(*node.left) : node.word; }
 
-// A misspelt key would be a text, and what compares two texts always or never holds.
+// A misspelt key would be a text, and a comparison of two texts always or never holds.
 void require_keys(const Expression::Node& node, const std::string& text, const std::string& key) {
   if (node.kind == Expression::Node::Kind::comparison) {
     if (!names_key(node)) {

@@ -8,8 +8,8 @@
 //   product     = operand { ( "*" | "/" | "%" ) operand }
 //   operand     = number | name | "text" | "(" sum ")" | "-" operand
 //
-// A name is a key of a configuration, whole (train.micro_batch) or its last part where that is plain (micro_batch; of several
-// keys the one of `parallel`). Every other word is a text: `schedule == zb-v`.
+// A name is a key of a configuration, whole (train.micro_batch) or its last part if that is plain (micro_batch; if it fits more
+// than one key, the one of `parallel`). Every other word is a text: `schedule == zb-v`.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class Expression {
   Expression& operator=(Expression&&) noexcept;
   ~Expression();
 
-  // Nothing where it depends on what `config` still leaves open (`auto`). ConfigError where a text is compared with a number,
-  // or calculated with.
+  // nullopt if it depends on a key that `config` still leaves open (`auto`). ConfigError if a text is compared with a number,
+  // or used in a calculation.
   std::optional<bool> holds(const Config& config) const;
 
   const std::string& text() const { return text_; }

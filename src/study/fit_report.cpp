@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Of = std::function<double(const ScalingLaw&)>;
 
-constexpr double extrapolation = 10;  // times the largest budget: a decade, as far as such fits are usually trusted
+constexpr double extrapolation = 10;  // multiple of the largest budget: a decade, the usual limit of trust in such fits
 
 struct Named {
   const char* name;
@@ -39,7 +39,7 @@ std::vector<Named> optimum_at(double flops) {
           {"loss", best_loss}};
 }
 
-// JSON has no infinity: an end that is none is null.
+// JSON has no infinity: an infinite end is null.
 Json estimate(double value, const Interval& interval) {
   const auto end = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
   return {{"value", value}, {"low", end(interval.low)}, {"high", end(interval.high)}};

@@ -1,4 +1,4 @@
-// `plait study fit`: scaling laws from the losses of a study, and what it says of them.
+// `plait study fit`: fits scaling laws to the losses of a study, and reports them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,13 +14,14 @@ namespace plait::study {
 struct LossFit {
   int runs = 0;
   ScalingLawOptions options;
-  double most_flops = 0;        // of a run
-  ScalingLawFit law;            // of all runs
-  IsoflopFit isoflop;           // of the budgets of several sizes, if there are any
-  std::vector<double> budgets;  // FLOPs for which the report gives the best N and D: those measured, and ten times the largest
+  double most_flops = 0;  // of a run
+  ScalingLawFit law;      // from all runs
+  IsoflopFit isoflop;     // from the budgets with more than one size, if there are any
+  std::vector<double>
+      budgets;  // FLOPs for which the report gives the best N and D: the measured ones, and ten times the largest
 
-  // Why the losses give no law; "" if they do: that of all runs was refused, or budgets of several sizes are there and none of
-  // them has its minimum inside its sizes, so that the best size is nowhere among those measured.
+  // The reason why the losses give no law; "" if they do. Either the law of all runs was refused, or there are budgets with
+  // more than one size and none has its minimum inside its sizes, so that the best size is not among the measured ones.
   std::string refused() const;
   bool extrapolates(double flops) const;  // beyond the runs
 };
@@ -36,7 +37,7 @@ LossFit fit_losses(std::span<const LossPoint> points, const ScalingLawOptions& o
 //    "parameters": null or as above, "tokens", "loss"}]}}
 nlohmann::ordered_json to_json(const LossFit& fit);
 
-// The same as a page of Markdown.
+// The report as a page of Markdown.
 std::string to_markdown(const LossFit& fit);
 
 }  // namespace plait::study

@@ -8,7 +8,7 @@
 namespace plait::study {
 
 std::string point_id(const Config& config, const std::string& commit, const std::string& machine) {
-  // Each part with its length, so that no two different lists of parts have one text.
+  // Each part is preceded by its length, so that no two different lists of parts give one text.
   std::string text;
   const std::string schedule = config.parallel.schedule_file ? config.parallel.schedule_file->text : "";
   for (const std::string& part : {to_yaml(config), schedule, commit, machine}) text += fmt::format("{}:{}", part.size(), part);

@@ -17,7 +17,7 @@
 namespace plait::study {
 namespace {
 
-constexpr std::int64_t matrix_alignment = 8;  // of inner widths: what tensor cores take
+constexpr std::int64_t matrix_alignment = 8;  // of inner widths, for tensor cores
 
 void check_list(const std::string& key, const std::vector<double>& values, double largest,
                 std::vector<ConfigProblem>& problems) {
@@ -32,7 +32,7 @@ void check_list(const std::string& key, const std::vector<double>& values, doubl
   }
 }
 
-// The models of one family: all but depth and width is the base configuration's.
+// The models of one family: everything but depth and width is the base configuration's.
 class Family {
  public:
   Family(const Config& base, std::int64_t vocab, double aspect_ratio)
@@ -61,7 +61,7 @@ class Family {
     return model::flop_terms(model::resolve_shape(model, vocab_, sequence), sequence);
   }
 
-  // The shape that is nearest to N parameters, weighed against the aspect ratio: 10 % of N against a factor of 1.5.
+  // The shape nearest to N parameters, weighed against the aspect ratio: 10 % of N counts as much as a factor of 1.5.
   ModelConfig nearest(double size) const {
     ModelConfig best;
     double least = std::numeric_limits<double>::infinity();
@@ -76,7 +76,7 @@ class Family {
         const double penalty = off + std::abs(std::log(aspect / aspect_ratio_)) / std::log(1.5);
         if (penalty < least) least = penalty, best = candidate;
       }
-      if (one > 2 * size) return best;  // wider ones only get further away
+      if (one > 2 * size) return best;  // wider ones are even further away
     }
   }
 
@@ -119,7 +119,7 @@ std::string size_problem(const IsoflopPoint& point, const ModelConfig& model) {
 std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch, std::int64_t sequence_length) {
   const double off = std::abs(point.flops / point.budget - 1);
   if (point.steps >= 1 && off <= budget_rounding) return "";
-  // Half a step is the most that rounding is off by.
+  // Rounding is off by half a step at most.
   const double tokens = point.budget / 6 / static_cast<double>(point.parameters);
   const double sequences = 2 * budget_rounding * tokens * static_cast<double>(global_batch) /
                            (static_cast<double>(point.tokens) / static_cast<double>(std::max<std::int64_t>(point.steps, 1)));
@@ -130,7 +130,7 @@ std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch, 
     return fmt::format("{}, which miss it by {:.2g} %: lower train.global_batch to {}or leave this size out of this budget",
                        asked, 100 * off, most == 1 ? "1 " : fmt::format("{} or less, ", most));
   }
-  // Not even with batches of one sequence, of whose steps the budget may be a multiple.
+  // Not even with batches of one sequence, which could make the budget a multiple of the steps.
   const double step = 6 * size * static_cast<double>(sequence_length);
   if (point.budget < step * (1 - budget_rounding)) {
     return fmt::format(
@@ -172,7 +172,7 @@ IsoflopPoint make_point(const Config& base, const Family& family, const ModelCon
   return point;
 }
 
-// Steps at the end of a run of `steps` in which the rate falls.
+// Number of steps at the end of a run of `steps` in which the rate falls.
 std::int64_t wsd_decay(const Config& base, std::int64_t steps) {
   OptimizerConfig wsd = base.train.optimizer;
   wsd.schedule = Decay::wsd;
@@ -208,7 +208,7 @@ std::vector<IsoflopPoint> isoflop_grid(const Config& base, std::int64_t vocab, c
 std::vector<std::int64_t> lengths_that_fork(const Config& base, std::vector<std::int64_t> lengths) {
   std::ranges::sort(lengths);
   std::vector<std::int64_t> forking;
-  std::int64_t least = std::max<std::int64_t>(base.train.optimizer.warmup, 1);  // step at which the trunk may be left
+  std::int64_t least = std::max<std::int64_t>(base.train.optimizer.warmup, 1);  // first step at which the trunk may be left
   for (const std::int64_t steps : lengths) {
     const std::int64_t decay = wsd_decay(base, steps), fork = steps - decay;
     if (decay < 1 || fork < least) continue;
@@ -242,7 +242,7 @@ std::vector<TrunkFork> wsd_forks(const Config& base, std::vector<std::int64_t> l
     forks.push_back({.steps = steps,
                      .fork_step = fork,
                      .decay_steps = decay,
-                     // A decay of so many steps may be longer than a piece of the trunk, which has none.
+                     // A decay of that many steps may be longer than a piece of the trunk, which has none.
                      .trunk_overrides = {"train.optimizer.schedule=constant", "train.optimizer.decay_steps=auto",
                                          fmt::format("train.steps={}", fork)},
                      .fork_overrides = {"train.optimizer.schedule=wsd", fmt::format("train.optimizer.decay_steps={}", decay),

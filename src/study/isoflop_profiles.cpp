@@ -20,7 +20,8 @@ namespace {
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t least_budgets = 3, least_sizes = 3;
 
-// Of one budget. The parabola is loss = c0 + c1 x + c2 x², x = log N less its mean, through the runs around the lowest loss.
+// The profile of one budget. The parabola is loss = c0 + c1 x + c2 x², x = log N less its mean, through the runs around the
+// lowest loss.
 class Profile {
  public:
   explicit Profile(std::vector<LossPoint> runs) : all_(runs.size()) {
@@ -31,13 +32,13 @@ class Profile {
   }
 
   double log_flops() const { return flops_; }
-  // Runs that the parabola goes through.
+  // Number of runs that the parabola is fitted to.
   std::size_t size() const { return runs_.size(); }
 
-  // log N of the minimum, wherever it lies; not a number where the parabola has none.
+  // log N of the minimum, wherever it lies; NaN if the parabola has none.
   double log_minimum() const { return log_minimum_of(coefficients_); }
 
-  // Of the parabola through losses resampled by signs from `random`.
+  // The same for the parabola through losses resampled by signs from `random`.
   double resampled_log_minimum(const Random& random, std::uint64_t first, std::uint64_t bootstrap) const {
     std::vector<double> losses(size());
     for (std::size_t i = 0; i < size(); ++i) {
@@ -75,9 +76,10 @@ class Profile {
   }
 
  private:
-  // Refused where there is no larger size, or no smaller one, of a higher loss. Of several runs of one size, their mean counts.
+  // Refused unless there are a larger and a smaller size, each with a higher loss. Repeated runs of one size count with their
+  // mean.
   std::vector<LossPoint> around_the_lowest(std::vector<LossPoint> runs) {
-    std::map<double, std::pair<double, int>> sums;  // by size: of losses, and how many
+    std::map<double, std::pair<double, int>> sums;  // by size: sum of losses, and their number
     for (const LossPoint& run : runs) sums[run.parameters].first += run.loss, ++sums[run.parameters].second;
     const auto mean = [](const auto& size) { return size.second.first / size.second.second; };
     const auto lowest = std::ranges::min_element(sums, {}, mean);
@@ -121,7 +123,7 @@ class Profile {
   double value_at(double x) const { return coefficients_[0] + x * (coefficients_[1] + x * coefficients_[2]); }
   double log_minimum_of(const std::vector<double>& c) const { return c[2] > 0 ? middle_ - c[1] / (2 * c[2]) : nothing; }
 
-  std::size_t all_;  // runs, also those that the parabola does not go through
+  std::size_t all_;  // runs, including those that the parabola is not fitted to
   std::string refused_;
   std::vector<LossPoint> runs_;
   Columns columns_{0, 3};
@@ -129,7 +131,7 @@ class Profile {
   double middle_ = 0, flops_ = 0;
 };
 
-// By budget, ascending; those of too few sizes left out.
+// By budget, ascending; those with too few sizes are left out.
 std::vector<Profile> profiles_of(std::span<const LossPoint> points) {
   std::vector<LossPoint> sorted(points.begin(), points.end());
   const auto flops = [](const LossPoint& p) { return training_flops(p.parameters, p.tokens); };
@@ -153,7 +155,7 @@ struct Line {
   double intercept = nothing, slope = nothing;
 };
 
-// Through (x, y) where y is a number; nothing through fewer than two.
+// A line through (x, y) where y is a number; none through fewer than two.
 Line line_through(const std::vector<double>& x, const std::vector<double>& y) {
   std::vector<std::size_t> there;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -196,7 +198,7 @@ IsoflopFit fit_isoflop_profiles(std::span<const LossPoint> points, const Scaling
     fit.exponent = line.slope;
     fit.coefficient = std::exp(line.intercept);
   }
-  // Minima of all budgets come from one draw, so that the exponent's interval follows from theirs.
+  // The minima of all budgets come from one draw, so that the exponent's interval follows from theirs.
   const Random random(options.seed, "isoflop bootstrap");
   std::vector<std::vector<double>> minima(good.size());
   std::vector<double> slopes;

@@ -11,7 +11,7 @@
 namespace plait::study {
 namespace {
 
-// What of a column has to be left for it to count as independent of those before it.
+// The remaining share of a column above which it counts as independent of those before it.
 constexpr double independent = 1e-12;
 
 double product(std::span<const double> a, std::span<const double> b) {
@@ -23,7 +23,7 @@ void subtract(std::span<double> from, double factor, std::span<const double> col
 }
 
 // Makes the columns orthonormal, each against those before it; `r`, if given, gets the upper triangular factor, by rows. A
-// dependent column becomes zero, and so its place on the diagonal.
+// dependent column becomes zero, and so does its diagonal element.
 void orthonormalize(Columns& q, std::vector<double>* r) {
   const std::size_t columns = q.columns();
   if (r != nullptr) r->assign(columns * columns, 0.0);

@@ -1,4 +1,4 @@
-// Linear least squares with a handful of columns, as the fits of scaling laws need them in their innermost loop.
+// Linear least squares with a handful of columns, for the innermost loop of scaling law fits.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace plait::study {
 
-// A matrix, by columns.
+// A matrix, stored by columns.
 class Columns {
  public:
   Columns(std::size_t rows, std::size_t columns) : rows_(rows), values_(rows * columns) {}
@@ -22,19 +22,20 @@ class Columns {
 };
 
 struct LeastSquares {
-  std::vector<double> coefficients;  // one per column; 0 of a column that those before it already span
-  double squares = 0;                // what is left: the sum of the squared residuals
+  std::vector<double> coefficients;  // one per column; 0 for a column that those before it already span
+  double squares = 0;                // the sum of the squared residuals
 };
 
 // Minimises |X b - y|². By modified Gram-Schmidt with y as the last column, which is as accurate as Householder's method
 // (Björck, "Solving linear least squares problems by Gram-Schmidt orthogonalization", 1967).
 LeastSquares least_squares(const Columns& x, std::span<const double> y);
 
-// The same over b >= 0, exactly: the best of the subsets of columns whose own solution is not negative. For at most 8 columns
-// (InternalError), as there are 2^columns subsets.
+// Least squares with b >= 0, solved exactly: the best of the subsets of columns whose own solution is not negative. For at most
+// 8 columns (InternalError), as there are 2^columns subsets.
 LeastSquares nonnegative_least_squares(const Columns& x, std::span<const double> y);
 
-// The diagonal of the matrix that projects onto the columns: how much of each observation's noise the fit follows, 0 to 1.
+// The diagonal of the matrix that projects onto the columns: the share of each observation's noise that the fit follows, 0 to
+// 1.
 std::vector<double> leverages(const Columns& x);
 
 }  // namespace plait::study

@@ -1,4 +1,4 @@
-// A point of a study: one configuration that it measures, or the reason why it does not.
+// A point of a study: one configuration to measure, or the reason why it is not measured.
 #pragma once
 
 #include <array>
@@ -14,33 +14,33 @@
 
 namespace plait::study {
 
-// Why a point is not measured. Always with words: Point::pruned_because.
+// The reason why a point is not measured. Point::pruned_because has it in words.
 enum class Pruning {
   rule,        // a rule of the configuration forbids it
-  skip,        // an expression of study.skip holds
-  memory,      // it does not fit, by its memory plan
+  skip,        // does not fit, by its memory plan
+  memory,      // predicted to be study.prune.slower_than_best times slower than the best of as many ranks
   prediction,  // the planner says that it is study.prune.slower_than_best times slower than the best of as many ranks
   duplicate,   // another point resolves to the same configuration: Point::same_as
 };
 
-// Where a point stands. `interrupted`: not, or not wholly, measured yet; what is there of it counts, and --resume goes on.
+// The state of a point. `interrupted`: not, or not completely, measured yet; existing rounds count, and --resume continues.
 enum class PointState { pruned, ok, out_of_memory, failed, timed_out, interrupted, over_budget };
 
-// By key, as in study.axes and in their order: {"launch.ranks", "2"}, {"layout", "pipeline=2 schedule=zb-v"}. What an axis
-// `layout: all` stands for is listed layout by layout.
+// Values by key, as in study.axes and in their order: {"launch.ranks", "2"}, {"layout", "pipeline=2 schedule=zb-v"}. An axis
+// `layout: all` is listed layout by layout.
 using Coordinates = std::vector<std::pair<std::string, std::string>>;
 
-// What the planner says of a point before it runs.
+// The planner's prediction for a point before it runs.
 struct Prediction {
   double step_ms = 0;
   double bubble_fraction = 0;      // mean over ranks
   parallel::Ledger ledger;         // mean over ranks
-  std::vector<double> peak_bytes;  // by pipeline rank, what libraries need included
-  double limit_bytes = 0;          // what a plan may give a rank
+  std::vector<double> peak_bytes;  // by pipeline rank, including memory for libraries
+  double limit_bytes = 0;          // that a plan may give a rank
   std::string from;                // "measured on NVIDIA H200", "nominal figures of H200"
 };
 
-// Of a point that has a resolved configuration.
+// Facts about a point with a resolved configuration.
 struct PointFacts {
   int ranks = 1;
   parallel::Layout layout;
@@ -49,29 +49,29 @@ struct PointFacts {
   std::string recompute;
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences; number per data-parallel rank and step
   std::int64_t global_batch = 1, sequence_length = 1;
-  std::int64_t parameters = 0;          // of the whole model, the head's padding included
-  std::int64_t matrix_parameters = 0;   // that multiply every token: the N of scaling laws (study/isoflop_grid.h)
+  std::int64_t parameters = 0;          // of the whole model, including the head's padding
+  std::int64_t matrix_parameters = 0;   // parameters that multiply every token: the N of scaling laws (study/isoflop_grid.h)
   double model_flops_per_token = 0;     // forward and backward (model/model_flops.h)
-  double hardware_flops_per_token = 0;  // with what recompute computes again
+  double hardware_flops_per_token = 0;  // including recomputation
   std::int64_t tokens_per_step() const { return global_batch * sequence_length; }
 };
 
 struct Point {
   int index = 0;   // its place in points.jsonl, from 0
-  std::string id;  // 32 hexadecimal digits, see docs/studies.md; "" where nothing could be resolved
+  std::string id;  // 32 hexadecimal digits, see docs/studies.md; "" if nothing could be resolved
   Coordinates coordinates;
   std::optional<Pruning> pruning;
   std::string pruned_because;            // "" unless pruned
-  std::optional<int> same_as;            // of Pruning::duplicate
-  int asked_ranks = 0;                   // 0 where the axes give no number of ranks
-  std::string config;                    // YAML, every key, nothing left open; "" where nothing could be resolved
-  std::optional<PointFacts> facts;       // there with `config`
-  std::optional<Prediction> prediction;  // there with `config`, where the planner could predict
+  std::optional<int> same_as;            // for Pruning::duplicate
+  int asked_ranks = 0;                   // 0 if the axes give no number of ranks
+  std::string config;                    // YAML, every key, nothing left open; "" if nothing could be resolved
+  std::optional<PointFacts> facts;       // set with `config`
+  std::optional<Prediction> prediction;  // set with `config`, if the planner could predict
   bool has(const std::string& key, const std::string& value) const;  // among the coordinates
-  // What the planner does not choose: its coordinates without ranks, layout, micro-batch and keys of `parallel`. Points of one
-  // number of ranks and one job can be had by a choice of its.
+  // The coordinates that the planner does not choose: without ranks, layout, micro-batch and keys of `parallel`. The planner
+  // can choose between points with the same job and number of ranks.
   Coordinates job() const;
-  std::string label() const;  // "ranks=2 layout=\"pipeline=2 schedule=zb-v\"": coordinates, sections left out
+  std::string label() const;  // "ranks=2 layout=\"pipeline=2 schedule=zb-v\"": coordinates without sections
 };
 
 }  // namespace plait::study

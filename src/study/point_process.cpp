@@ -26,9 +26,9 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds look_interval{10};
-// Who ends a whole job (scancel, a requeue) signals its processes one after the other, this one maybe last.
+// When a whole job ends (scancel, a requeue), its processes are signalled one after the other, this one maybe last.
 constexpr std::chrono::milliseconds stop_follows{500};
-constexpr std::chrono::seconds killing_time{30};  // what has not gone by then waits in the kernel for a device
+constexpr std::chrono::seconds killing_time{30};  // processes still there wait in the kernel for a device
 
 // Every process below this one.
 std::vector<pid_t> descendants() {
@@ -56,8 +56,8 @@ std::vector<pid_t> descendants() {
   return found;
 }
 
-// Only processes of the tree are below this one while a point runs. Who loses its parent becomes this process's child, so the
-// tree has gone when there is none left to wait for.
+// Only processes of the tree are below this one while a point runs. A process that loses its parent becomes this process's
+// child, so the tree has gone when there is none left to wait for.
 void kill_tree() {
   const auto deadline = Clock::now() + killing_time;
   for (;;) {
@@ -70,7 +70,7 @@ void kill_tree() {
   }
 }
 
-// How many processes the kernel has ended for want of memory in this process's cgroup; 0 where that is not told.
+// The number of processes that the kernel has ended in this process's cgroup for lack of memory; 0 if unknown.
 long memory_kills() {
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
@@ -90,7 +90,7 @@ int open_new(const fs::path& path) {
   return file;
 }
 
-// As exec takes them; `words` outlives it.
+// The argument array for exec; `words` outlives it.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -118,7 +118,7 @@ pid_t start(const ProcessSpec& spec) {
   const pid_t child = ::fork();
   if (child < 0) throw CommError("cannot start a process: " + errno_text());
   if (child > 0) return child;
-  // Only what may be called between fork and exec of a program with threads.
+  // Only calls that are allowed between fork and exec in a program with threads.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, end_with_parent);
   sigset_t none;
@@ -132,7 +132,7 @@ pid_t start(const ProcessSpec& spec) {
   ::_exit(127);
 }
 
-// Waits for its end up to `patience`.
+// Waits up to `patience` for its end.
 bool has_ended(pid_t child, int& status, std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   while (::waitpid(child, &status, WNOHANG) == 0) {
@@ -150,7 +150,7 @@ std::string telling_line(const std::string& log) {
   std::string last;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(mark)) {
-      std::string next;  // "1 problem in the input:" says nothing without it
+      std::string next;  // "1 problem in the input:" means nothing without it
       if (line.ends_with(':') && std::getline(lines, next)) {
         if (const auto at = next.find_first_not_of(" \t"); at != std::string::npos) line += " " + next.substr(at);
       }
@@ -212,12 +212,12 @@ Verdict verdict_of(const ProcessEnd& end, const std::string& log, std::chrono::m
   std::string lower = log;
   std::ranges::transform(lower, lower.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  // Of plait (OutOfMemoryError), of CUDA and its libraries, of the C++ and the C library, of Slurm.
+  // Words of plait (OutOfMemoryError), of CUDA and its libraries, of the C++ and the C library, of Slurm.
   for (const char* words :
        {"out of memory", "cuda_error_out_of_memory", "bad_alloc", "cannot allocate memory", "oom_kill event"}) {
     if (lower.find(words) != std::string::npos) return {Outcome::out_of_memory, line.empty() ? how : line};
   }
-  // A line alone would not tell that the process was killed from outside.
+  // A line alone would not show that the process was killed from outside.
   if (line.empty() || WIFSIGNALED(end.status)) return {Outcome::failed, line.empty() ? how : how + ": " + line};
   return {Outcome::failed, line};
 }

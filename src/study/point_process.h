@@ -1,4 +1,4 @@
-// A process tree of its own, with a deadline.
+// Runs a point in a process tree of its own, with a deadline.
 #pragma once
 
 #include <chrono>
@@ -15,30 +15,30 @@ namespace plait::study {
 struct ProcessSpec {
   std::filesystem::path program = "/proc/self/exe";  // this one
   std::vector<std::string> argv;
-  std::vector<std::pair<std::string, std::string>> environment = {};  // besides this process's, and in place of it
-  std::filesystem::path output;                                       // its standard output; made new, or emptied
-  std::filesystem::path log;                                          // its standard error, likewise
+  std::vector<std::pair<std::string, std::string>> environment = {};  // added to this process's, or replacing it
+  std::filesystem::path output;                                       // its standard output; created or emptied
+  std::filesystem::path log;                                          // its standard error; created or emptied
   std::chrono::milliseconds deadline{0};
-  // From SIGTERM to SIGKILL, for what has to end processes of other hosts; 0: SIGKILL at once.
+  // Time from SIGTERM to SIGKILL, for a program that has to end processes of other hosts; 0: SIGKILL at once.
   std::chrono::milliseconds grace{0};
 };
 
 struct ProcessEnd {
   bool timed_out = false;
-  bool interrupted = false;       // `stop` said so, and the tree was ended, or had been by whoever wants the stop
-  int status = 0;                 // as waitpid tells
-  bool kernel_ended_one = false;  // for want of memory, of this process's group of processes (cgroup)
+  bool interrupted = false;       // `stop` said so, and the tree was ended, or had already been by the sender of the stop
+  int status = 0;                 // from waitpid
+  bool kernel_ended_one = false;  // for lack of memory, in this process's cgroup
   double seconds = 0;
   bool ok() const;
 };
 
-// Starts it and waits for its end. Whatever is left of the tree then, also what has made itself a session of its own, is
-// killed: this process becomes the one that orphans go to. The tree dies with this process, however that ends (with `grace`, by
-// SIGTERM). `stop` is asked every few milliseconds. CommError if it cannot be started.
+// Starts it and waits for its end. Remaining processes of the tree are then killed, even those in a new session: this process
+// becomes the parent of orphans. The tree dies with this process, however that ends (with `grace`, by SIGTERM). `stop` is asked
+// every few milliseconds. CommError if it cannot be started.
 ProcessEnd run_process(const ProcessSpec& spec, const std::function<bool()>& stop);
 
-// What a round came to, of a process that did not end well, and the line that says why: the program's first error, or how the
-// process ended.
+// The outcome of a round whose process did not end well, and the line that gives the reason: the program's first error, or how
+// the process ended.
 struct Verdict {
   Outcome outcome = Outcome::failed;
   std::string message;

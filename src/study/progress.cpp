@@ -28,7 +28,7 @@ bool is_settled(const MeasureConfig& measure, const std::vector<const Round*>& m
 
 std::optional<int> baseline_of(const StudyData& data) {
   std::optional<int> best;
-  // Fewest ranks, shortest predicted time per token; what has no prediction comes behind.
+  // Fewest ranks, shortest predicted time per token; points without a prediction come last.
   const auto place = [](const Point& point) {
     const PointFacts& facts = point.facts.value();
     const double tokens = static_cast<double>(facts.tokens_per_step());

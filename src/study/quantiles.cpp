@@ -14,7 +14,7 @@ double quantile_of_sorted(const std::vector<double>& values, double share) {
   const double position = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(position);
   const double rest = position - static_cast<double>(below);
-  // Without the second value where it has no share: it may be infinite.
+  // Skips the second value if it has no share, because it may be infinite.
   return rest > 0 ? values[below] + rest * (values[below + 1] - values[below]) : values[below];
 }
 

@@ -1,11 +1,11 @@
-// Ranks of values, for statistics that do not ask which distribution they are from.
+// Ranks of values, for distribution-free statistics.
 #pragma once
 
 #include <vector>
 
 namespace plait::study {
 
-// Twice the ranks, from 2: equal values share the mean of theirs, and twice that is whole.
+// Twice the ranks, from 2: equal values share the mean of their ranks, and twice that is whole.
 std::vector<int> doubled_ranks(const std::vector<double>& values);
 
 }  // namespace plait::study

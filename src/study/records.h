@@ -1,4 +1,4 @@
-// The lines of points.jsonl, results.jsonl and simulated.jsonl. docs/studies.md lists their keys.
+// Reads and writes the lines of points.jsonl, results.jsonl and simulated.jsonl. docs/studies.md lists their keys.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ nlohmann::ordered_json to_json(const Measurement& measurement);
 nlohmann::ordered_json to_json(const PointFacts& facts);
 nlohmann::ordered_json to_json(const Prediction& prediction);
 
-// ConfigError as JsonFields; `points`: how many there are.
+// ConfigError as in JsonFields; `points`: their number.
 Point point_from(const JsonFields& fields);
 Round round_from(const JsonFields& fields, int points);
 Stop stop_from(const JsonFields& fields);

@@ -23,7 +23,7 @@ Prediction prediction_of(const plan::Evaluation& evaluation, const plan::Machine
           .from = machine.origin()};
 }
 
-// As a job is placed that is trained: where there is something to gain (launch::settle).
+// Placed like a training job: if there is something to gain (launch::settle).
 bool is_placed(const Config& config, DeviceKind kind) {
   const PlacementStrategy strategy = config.placement.strategy;
   return kind == DeviceKind::cuda && (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
@@ -35,7 +35,7 @@ void place(Config& config, const plan::PlacementResult& placement) {
   config.placement.devices.assign(placement.gpu_of_rank.begin(), placement.gpu_of_rank.end());
 }
 
-// Recompute repeats forward, wholly or, where it is selective, what is cheap: that is not counted.
+// Recompute repeats forward: completely or, if it is selective, only its cheap parts, which are not counted.
 double recomputed_share(Recompute recompute) { return recompute == Recompute::full ? 1.0 / 3 : 0; }
 
 }  // namespace
@@ -105,7 +105,7 @@ Resolved Resolver::resolve(const Draft& draft) {
       throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
                           fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
     }
-    config.comm.collectives_here = here.collectives_here;  // as the point's own process will have it
+    config.comm.collectives_here = here.collectives_here;  // as in the point's own process
     const plan::Site site = here.site();
     if (open) {
       plan::PlannedJob job =
@@ -131,7 +131,7 @@ Resolved Resolver::resolve(const Draft& draft) {
     resolved.problem = memory_problem(evaluation, here.machine);
     resolved.fits = resolved.problem.empty();
   } catch (const ConfigError& error) {
-    // The planner words what does not fit so where it had a choice (plan/planner.h).
+    // This is the planner's wording for a plan that does not fit although it had a choice (plan/planner.h).
     resolved.problem = problem_text(error);
     resolved.config.reset();
     resolved.fits = resolved.problem.find("does not fit") == std::string::npos;
@@ -165,7 +165,7 @@ Point point_of(const Config& study, Draft draft, const Identity& identity, Resol
   return point;
 }
 
-// Milliseconds per token and rank: what points of as many ranks are compared by, whatever their batch.
+// Milliseconds per token and rank: the measure for comparing points of as many ranks with any batch.
 double cost_of(const Point& point) {
   return point.prediction->step_ms / static_cast<double>(point.facts->tokens_per_step()) * point.facts->ranks;
 }

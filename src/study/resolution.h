@@ -1,4 +1,4 @@
-// From a draft to a point: the planner decides what is open, predicts the step and the memory, and says what cannot run.
+// Turns a draft into a point: the planner decides the open keys, predicts the step and the memory, and says what cannot run.
 #pragma once
 
 #include <map>
@@ -12,21 +12,21 @@
 
 namespace plait::study {
 
-// What one configuration comes to on a machine. `config` is empty where nothing can run.
+// The result of one configuration on a machine. `config` is empty if it cannot run.
 struct Resolved {
   std::optional<Config> config;  // nothing left open; GPUs are placed
   std::optional<PointFacts> facts;
   std::optional<Prediction> prediction;
-  std::optional<topology::StepInterval> interval;  // of that prediction, where it is from nominal figures
+  std::optional<topology::StepInterval> interval;  // of that prediction, if it is from nominal figures
   bool fits = true;
-  std::string problem;  // why it does not fit, or why nothing can run
+  std::string problem;  // the reason why it does not fit, or cannot run
 };
 
 // Resolves points for this machine, or for one that `wish` describes (launch/job_planning.h). Not thread-safe.
 class Resolver {
  public:
-  // Ranks beyond `ranks_per_node` (0: no such limit) are on several nodes: started from outside (launch.mode external, meeting
-  // over TCP), rank r on device r, with a network between the nodes as `wish` assumes it.
+  // Ranks beyond `ranks_per_node` (0: no such limit) are on more than one node: started from outside (launch.mode external,
+  // meeting over TCP), rank r on device r, with a network between the nodes as `wish` assumes it.
   explicit Resolver(launch::PlanningWish wish, int ranks_per_node = 0);
 
   Resolved resolve(const Draft& draft);
@@ -35,7 +35,7 @@ class Resolver {
  private:
   launch::PlanningWish wish_;
   int ranks_per_node_;
-  std::map<std::string, std::int64_t> vocabularies_;  // by what they depend on
+  std::map<std::string, std::int64_t> vocabularies_;  // by the keys they depend on
 };
 
 struct Identity {
@@ -43,14 +43,14 @@ struct Identity {
 };
 
 // All points of a study, in the order of the axes: resolved by the planner, pruned by rule, skip, memory, prediction and
-// duplicate as study.prune says. `notice` is told of each point as it is resolved: number, and how many there are.
-// `ranks_per_node`: this machine is one of several such nodes; points of more ranks run on as many as they need, and with the
-// network of study.simulate between them. 0: this machine alone.
+// duplicate as study.prune says. `notice` is told of each point as it is resolved: number, and total. `ranks_per_node`: this
+// machine is one of a cluster of such nodes; points of more ranks run on as many as they need, with the network of
+// study.simulate between them. 0: this machine alone.
 std::vector<Point> list_points(const Config& study, const Identity& identity,
                                const std::function<void(std::size_t done, std::size_t all)>& notice = {},
                                int ranks_per_node = 0);
 
-// The network between hosts that study.simulate describes; how many hosts follows from the ranks.
+// The network between hosts that study.simulate describes; the number of hosts follows from the ranks.
 topology::ReplicateRequest assumed_network(const SimulateConfig& simulate);
 
 // The facts of a configuration that leaves nothing open.

@@ -40,7 +40,7 @@ void add_conditions(Row& row, const std::vector<const Round*>& rounds) {
   std::set<std::string> reasons;
   for (const Round* round : rounds) {
     const Measurement& m = *round->measured;
-    complete = complete && !m.devices.empty() && m.devices.size() == m.memory.size();  // one of each rank
+    complete = complete && !m.devices.empty() && m.devices.size() == m.memory.size();  // one for each rank
     for (const DeviceConditions& device : m.devices) {
       complete = complete && device.energy_j.has_value();
       joules += device.energy_j.value_or(0);
@@ -58,7 +58,7 @@ void add_conditions(Row& row, const std::vector<const Round*>& rounds) {
 void add_efficiency(Row& row, const StudyData& data) {
   if (!data.baseline) return;
   const Point &point = point_of(data, row.point), &baseline = point_of(data, *data.baseline);
-  // FLOPs of a step per device, over its time.
+  // FLOPs of a step per device, relative to the baseline's.
   const double scale = (model_flops(point) / point.facts->ranks) / (model_flops(baseline) / baseline.facts->ranks);
   std::map<int, const Round*> of_baseline;
   for (const Round* round : data.measured_rounds_of(*data.baseline)) of_baseline[round->round] = round;
@@ -118,10 +118,10 @@ Row row_of(const StudyData& data, const Point& point) {
   return row;
 }
 
-// What the axes ask for, of a point that is left out too.
+// The axes' number of ranks, even for a point that is left out.
 int ranks_asked(const Point& point) { return point.facts ? point.facts->ranks : point.asked_ranks; }
 
-// The least and the most numbers of ranks of the points that were to be measured, or could not be.
+// The smallest and largest numbers of ranks of the points that were, or could not be, measured.
 std::pair<int, int> ranks_asked(const StudyData& data) {
   int least = 0, most = 0;
   for (const Point& point : data.points) {
@@ -134,9 +134,9 @@ std::pair<int, int> ranks_asked(const StudyData& data) {
   return {least, most};
 }
 
-// What is wrong with the efficiency, as a clause; "" if it is at least what is wanted.
+// The fault of the efficiency, as a clause; "" if it is at least `wanted`.
 std::string efficiency_problem(const StudyData& data, const std::vector<Row>& rows, double wanted) {
-  const Row* best = nullptr;  // of the most ranks
+  const Row* best = nullptr;  // with the most ranks
   const auto ranks_of = [&](const Row& row) { return point_of(data, row.point).facts->ranks; };
   for (const Row& row : rows) {
     if (!row.efficiency || row.state != PointState::ok) continue;
@@ -145,7 +145,7 @@ std::string efficiency_problem(const StudyData& data, const std::vector<Row>& ro
   }
   const auto [least, most] = ranks_asked(data);
   if (best == nullptr || ranks_of(*best) < most) return fmt::format("but nothing was measured to its end on {} ranks", most);
-  // A baseline of as many ranks would be judged by itself.
+  // A baseline of as many ranks would be compared with itself.
   if (least < most && point_of(data, data.baseline.value()).facts->ranks == most)
     return fmt::format("but nothing was measured on fewer than {} ranks to judge it by", most);
   if (best->efficiency->value >= wanted) return "";
@@ -194,7 +194,7 @@ std::vector<Row> rows_of(const StudyData& data) {
 
 std::optional<double> rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
   require(a.size() == b.size(), "rank_correlation: both need as many values");
-  // Of twice the ranks: the factor cancels out.
+  // Uses twice the ranks: the factor cancels out.
   const std::vector<int> x = doubled_ranks(a), y = doubled_ranks(b);
   const double mean = static_cast<double>(a.size()) + 1;
   double xy = 0, xx = 0, yy = 0;
@@ -214,10 +214,10 @@ std::optional<double> PlannerVerdict::regret() const {
 PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& rows) {
   struct Candidate {
     int point = 0;
-    double predicted = 0, measured = 0;  // seconds per model FLOP and device; nothing measured where it failed
+    double predicted = 0, measured = 0;  // seconds per model FLOP and device; measured is empty if it failed
     bool asked = false, failed = false;
   };
-  // Points whose layout the planner chose, wherever their results are.
+  // Points whose layout the planner chose, even if another point has their results.
   std::set<int> asked;
   for (const Point& point : data.points) {
     if (point.has("layout", "auto")) asked.insert(point.same_as.value_or(point.index));
@@ -243,7 +243,7 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
     verdict.worst_error = *std::ranges::max_element(errors);
     verdict.rank_correlation = rank_correlation(predicted, measured);
   }
-  if (data.config.study.scaling == Scaling::isoflop) return verdict;  // each point is another model: there is no choice
+  if (data.config.study.scaling == Scaling::isoflop) return verdict;  // each point is a different model, so there is no choice
   for (auto& [job, candidates] : by_job) {
     std::vector<Candidate> choices;
     std::ranges::copy_if(candidates, std::back_inserter(choices), &Candidate::asked);
@@ -255,7 +255,7 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
       continue;
     }
     std::erase_if(candidates, [](const Candidate& c) { return c.failed; });
-    if (candidates.size() < 2) continue;  // nothing to choose between
+    if (candidates.size() < 2) continue;  // no choice
     const Candidate best = *std::ranges::min_element(candidates, {}, &Candidate::measured);
     verdict.regrets.push_back({job.first, chosen.point, best.point, was_asked, chosen.measured / best.measured - 1});
   }

@@ -27,13 +27,13 @@ constexpr std::uint64_t longest_line = std::uint64_t{1} << 20;
 constexpr int deepest_run = 3;
 constexpr std::streamoff most_origin_bytes = std::streamoff{1} << 20;
 
-// The last whole line of a file of JSON lines; null if it holds none.
+// The last complete line of a file of JSON lines; null if there is none.
 nlohmann::json last_line(const fs::path& path) {
   const File file = File::open_read(path);
   const std::uint64_t bytes = std::min(file.size(), longest_line);
   std::string text(bytes, '\0');
   file.read_at(file.size() - bytes, text.data(), bytes);
-  const auto end = text.rfind('\n');  // what is behind it was cut off by a crash
+  const auto end = text.rfind('\n');  // a crash cut off the rest
   if (end == std::string::npos || end == 0) return {};
   const auto before = text.rfind('\n', end - 1);
   const std::size_t first = before == std::string::npos ? 0 : before + 1;
@@ -42,14 +42,14 @@ nlohmann::json last_line(const fs::path& path) {
   return line;
 }
 
-// Keys of which tokens a document becomes and which of them count, besides the tokenizer.
+// Keys that decide which tokens a document becomes and which of them count, besides the tokenizer.
 bool is_of_documents(const std::string& key) {
   const auto in = [&](const char* section) { return key.starts_with(section); };
   return in("data.jsonl.") || in("data.custom_template.") || in("data.document_token.") || key == "data.chat_template" ||
          key == "data.documents";
 }
 
-// The files whose ends are evaluated, source by source, with what these are weighted by where there are several.
+// The files whose ends are evaluated, source by source, with their weights if there is more than one source.
 std::string evaluated_ends(const DataConfig& data) {
   const std::vector<DataSourceConfig> sources = data.training_sources();
   std::string text;
@@ -60,7 +60,7 @@ std::string evaluated_ends(const DataConfig& data) {
   return text;
 }
 
-// What losses have to have in common to be compared, by key: the same keys for all runs.
+// The settings that comparable losses must share, by key: the same keys for all runs.
 std::map<std::string, std::string> evaluation_of(const Config& config) {
   const DataConfig& data = config.data;
   const bool of_ends = data.validation.empty();
@@ -117,7 +117,7 @@ OpenRun open_run(const fs::path& directory) {
   return run;
 }
 
-// The loss of a run at its end, or why there is none.
+// The loss of a run at its end, or the reason why there is none.
 std::optional<LossPoint> loss_of(const OpenRun& run, std::string& reason) {
   const Config& config = run.config;
   const nlohmann::json line = last_line(run.directory / "metrics.jsonl");
@@ -159,7 +159,7 @@ void require_same_evaluation(const OpenRun& first, const OpenRun& other) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-// Whether `run` is the trunk that `fork` left. The folder may have been moved since: then the checkpoint itself tells.
+// True if `run` is the trunk that `fork` left. If the folder has been moved since, the checkpoint itself tells.
 bool is_trunk_of(const OpenRun& run, const OpenRun& fork) {
   if (fork.goes_on_from.empty()) return false;
   std::error_code ignored;

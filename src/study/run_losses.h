@@ -1,4 +1,4 @@
-// The losses of training runs, as scaling laws are fitted to: from the run directories below a folder.
+// Reads the losses of training runs, for fitting scaling laws, from the run directories below a folder.
 #pragma once
 
 #include <filesystem>
@@ -23,12 +23,13 @@ struct RunLosses {
   std::vector<LossPoint> points() const;
 };
 
-// Every directory up to three levels below `folder` that holds a config.yaml and a metrics.jsonl is a run: as deep as those of
-// a study are below its folder. Nothing in a run is looked at for others, and no link is followed. Its N is as
-// study/isoflop_grid.h counts it, its D the tokens of its steps (those before a fork too, where it took the optimizer's state),
-// its loss the validation loss of its last step. Left out, with the reason: runs that have not come to their last step or have
-// no validation loss there; trunks, from which other runs in the folder go on, as their learning rate has not fallen; runs that
-// began with the weights of another and without its step count, since what they were trained on is not known from their steps.
+// Every directory up to three levels below `folder` that holds a config.yaml and a metrics.jsonl is a run: a study's runs are
+// that deep below its folder. Runs inside a run do not count, and no link is followed. Its N is defined in
+// study/isoflop_grid.h, its D is the tokens of its steps (including those before a fork, if it took the optimizer's state), its
+// loss is the validation loss of its last step. Left out, with the reason: runs that have not reached their last step or have
+// no validation loss there; trunks, from which other runs in the folder continue, since their learning rate has not fallen;
+// runs that began with the weights of another and without its step count, since their steps do not tell all that they were
+// trained on.
 //
 // ConfigError if there is no run, if the runs were evaluated on different tokens (another split, tokenizer, sequence length,
 // number of sequences or way from documents to tokens), naming two that differ and the key, or if a file cannot be read.

@@ -30,7 +30,7 @@ Measurement measurement_of_run(const std::filesystem::path& run_dir, const Point
     const JsonFields fields(json, source);
     const double milliseconds = fields.number("step_ms");
     if (!(milliseconds > 0)) fields.fail("step_ms", "above 0");
-    if (number == 2) m.step_ms.clear();  // the first step's
+    if (number == 2) m.step_ms.clear();  // drops the first step's
     m.step_ms.push_back(milliseconds);
     m.tokens = fields.integer("step", 1, most_steps) * m.tokens_per_step;
     m.loss = fields.number("loss");

@@ -36,7 +36,7 @@ constexpr milliseconds check_deadline{120'000};
 constexpr int most_checks = 3;
 constexpr std::size_t check_bytes = std::size_t{1} << 20;
 
-// Those of the rounds other than `number`: one that was left out is measured last.
+// The measured rounds other than `number`: a round that was left out is measured last.
 std::vector<const Round*> measured_besides(const StudyData& data, int point, int number) {
   std::vector<const Round*> rounds = data.measured_rounds_of(point);
   std::erase_if(rounds, [number](const Round* round) { return round->round == number; });
@@ -87,12 +87,12 @@ class Runner {
     return StopReason::complete;
   }
 
-  // Not: a point that failed earlier in this very round, or a baseline that did.
+  // False for a point that failed earlier in this very round, or a baseline that did.
   bool is_to_run(int point, int number) const {
     return is_chosen(point) && !has_run(data_, point, number) && data_.failure_of(point) == nullptr;
   }
 
-  // Before an hour has passed.
+  // Checked at the start, not after an hour.
   void require_nodes(int first, int last) const {
     std::set<int> points;
     for (int number = first; number <= last; ++number) {
@@ -110,14 +110,14 @@ class Runner {
   int ranks_per_node() const { return static_cast<int>(data_.config.study.slurm.ranks_per_node); }
 
   const MeasureConfig& measure_config() const { return data_.config.study.measure; }
-  // The baseline runs in every round, or there are no ratios within it.
+  // The baseline runs in every round; otherwise there are no ratios within it.
   bool is_chosen(int point) const {
     return chosen_.empty() || chosen_[static_cast<std::size_t>(point)] || point == data_.baseline;
   }
 
   double minutes_gone() const { return std::chrono::duration<double, std::ratio<60>>(Clock::now() - began_).count(); }
 
-  // Seconds that a round of this point takes: as its last one did, or else as long as the others'.
+  // Expected seconds of a round of this point: those of its last round, else the others' mean.
   double expected_seconds(int point) const {
     double sum = 0, count = 0;
     for (auto round = data_.rounds.rbegin(); round != data_.rounds.rend(); ++round) {
@@ -132,7 +132,7 @@ class Runner {
     return minutes > 0 && minutes_gone() + expected_seconds(point) / 60 > minutes;
   }
 
-  // What a round of a point runs, one after the other: of losses also what has to be trained before.
+  // The processes of a round of a point, one after the other; for losses including the runs that must be trained before.
   std::vector<ProcessSpec> processes_of(const Point& point, const fs::path& folder, int number) const {
     ProcessSpec spec;
     spec.output = folder / fmt::format("round-{}.json", number);
@@ -159,7 +159,7 @@ class Runner {
     return specs;
   }
 
-  // False where it was interrupted: then nothing is kept of it.
+  // False if it was interrupted: then nothing of it is kept.
   bool measure_point(const Point& point, int number) {
     const fs::path folder = folder_.prepare(point);
     Round round{.point = point.index, .round = number, .started = utc_now(), .host = host_name(), .log = ""};
@@ -215,7 +215,7 @@ class Runner {
     }
   }
 
-  // A point may leave a GPU in a state in which the next one cannot be blamed for failing.
+  // A point may leave a GPU in a state that makes the next point fail through no fault of its own.
   void require_devices(const fs::path& folder, int number) {
     if (launch::choose_devices(data_.config).kind == DeviceKind::host) return;
     const ProcessSpec check{.argv = {options_.program, "study", "--check-devices"},

@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::size_t unknowns = 5;
 constexpr std::size_t grid_size = 20;
-constexpr double huber_threshold = 1.345;  // times the scale of the residuals
+constexpr double huber_threshold = 1.345;  // multiple of the residuals' scale
 constexpr double normal_scale = 1.4826;    // standard deviation of normal noise / median of its absolute values
-constexpr double exact = 1e-11;            // residuals that are only rounding
+constexpr double exact = 1e-11;            // smaller residuals are only rounding
 constexpr double negligible = 1e-6;        // share of the loss below which a term counts as 0
 
 using Weights = std::vector<double>;
 
-// A law in units of the data's own middle, where its terms are of one size and the columns well apart.
+// A law in units of the data's middle, where its terms have similar sizes and the columns are well separated.
 struct State {
   double alpha = 0, beta = 0;
   std::array<double, 3> terms{};  // E, and A / N^alpha and B / D^beta in the middle
@@ -73,7 +73,7 @@ class LossData {
     return r;
   }
 
-  // How law / loss changes with the terms, alpha and beta. A term that is 0 stays there, and its exponent with it.
+  // The derivatives of law / loss by the terms, alpha and beta. A term that is 0 stays there, and so does its exponent.
   Columns slopes(const State& s, const Weights& weights) const {
     Columns x(size(), unknowns);
     for (std::size_t i = 0; i < size(); ++i) {
@@ -110,7 +110,8 @@ Weights huber_weights(const std::vector<double>& residuals, double scale) {
   return weights;
 }
 
-// From the median of the absolute residuals; without the smallest, as the fit makes as many of them small as it has unknowns.
+// From the median of the absolute residuals; without the smallest, since the fit makes as many of them small as it has
+// unknowns.
 double robust_scale(std::vector<double> residuals) {
   for (double& r : residuals) r = std::abs(r);
   std::ranges::sort(residuals);
@@ -120,8 +121,8 @@ double robust_scale(std::vector<double> residuals) {
 
 double within_bounds(double exponent) { return std::clamp(exponent, least_exponent, most_exponent); }
 
-// Gauss-Newton on the projected problem from `start`. `scale`: of the residuals that Huber's weights are by, renewed at every
-// step; 0: least squares. Until a step moves the exponents by less than `tolerance`.
+// Gauss-Newton on the projected problem from `start`. `scale`: of the residuals for Huber's weights, renewed at every step; 0:
+// least squares. Runs until a step moves the exponents by less than `tolerance`.
 State refine(const LossData& data, State start, double scale, double tolerance = 1e-9) {
   State now = start;
   for (int iteration = 0; iteration < 60; ++iteration) {
@@ -145,7 +146,7 @@ State refine(const LossData& data, State start, double scale, double tolerance =
   return now;
 }
 
-// The best least squares fit from every local minimum of a grid over the exponents.
+// The best least squares fit over all local minima of a grid of the exponents.
 State search(const LossData& data) {
   const Weights equal(data.size(), 1.0);
   std::vector<double> exponents(grid_size);
@@ -218,7 +219,7 @@ std::vector<ScalingLaw> bootstrap_laws(LossData data, const State& fitted, doubl
   std::vector<double> predicted(data.size()), noise(data.size());
   for (std::size_t i = 0; i < data.size(); ++i) {
     predicted[i] = data.predicted(fitted, i);
-    noise[i] = residuals[i] / std::max(1 - leverage[i], 0.05);  // a point that only it determines would be off by anything
+    noise[i] = residuals[i] / std::max(1 - leverage[i], 0.05);  // bounded for a point that alone determines an unknown
   }
   const Random random(options.seed, "scaling law bootstrap");
   std::vector<ScalingLaw> laws;

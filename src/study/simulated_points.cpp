@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::size_t least_for_band = 5;
 
-// On the machine that study.simulate describes, whatever this one has.
+// A resolver for the machine that study.simulate describes, independent of this one.
 Resolver simulating_resolver(const Config& study, int gpus) {
   const SimulateConfig& simulate = study.study.simulate;
   launch::PlanningWish wish;
   if (simulate.device != "auto") wish.device = simulate.device;
-  // A number of GPUs makes the plan one for GPUs.
+  // A number of GPUs makes it a plan for GPUs.
   if (simulate.device != "auto" || launch::choose_devices(study).kind != DeviceKind::host) wish.gpus = gpus;
   wish.topology = "live";
   wish.network = assumed_network(simulate);
@@ -49,7 +49,8 @@ std::optional<PredictionBand> prediction_band(const StudyData& measured, const s
 
 namespace {
 
-// Of predictions from the same figures as this one: what the study measured of them, or else what is known of the figures.
+// The band of predictions from the same figures as this one: from the study's measurements, else from known errors of the
+// figures.
 std::optional<PredictionBand> band_of(const Resolved& resolved, const StudyData* measured) {
   if (!resolved.prediction) return std::nullopt;
   if (measured != nullptr) {
@@ -67,7 +68,7 @@ std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData
   for (const std::int64_t gpus : study.study.simulate.gpus) {
     Resolver resolver = simulating_resolver(study, static_cast<int>(gpus));
     for (const Draft& draft : expand_at(study, static_cast<int>(gpus))) {
-      // What the planner is to decide may still make it hold.
+      // The planner's decisions may still make it hold.
       if (only != nullptr && (!draft.config || only->holds(*draft.config) == false)) continue;
       SimulatedPoint point;
       point.coordinates = draft.coordinates;

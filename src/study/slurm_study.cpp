@@ -22,13 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int gpus_of_node = 8;
-constexpr int ranks_where_unsaid = 2;   // on CPUs, as expand() has it
+constexpr int ranks_where_unsaid = 2;   // on CPUs, as in expand()
 constexpr int listing_minutes = 60;     // a tokenizer may have to be trained
 constexpr int collecting_minutes = 60;  // simulations of many points
-constexpr int starting_minutes = 10;    // of a round, besides its points
+constexpr int starting_minutes = 10;    // for a round, besides its points
 constexpr int most_minutes = 60 * 24 * 365;
 
-// Names of jobs go through Slurm's tables and patterns of file names.
+// Names of jobs appear in Slurm's tables and in patterns of file names.
 std::string job_name(const Config& study, const std::string& step) {
   std::string name = study.run.name;
   std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '_');
@@ -39,8 +39,8 @@ struct Job {
   std::string step, purpose;
   int nodes = 1, tasks_per_node = 1, gpus_per_node = 0, minutes = 1;
   std::vector<std::string> more = {};  // options
-  std::string log;                     // a pattern of sbatch, in the study's folder: submit.sh goes there
-  std::string command;                 // of the shell
+  std::string log;                     // a pattern of sbatch, in the study's folder, where submit.sh runs
+  std::string command;                 // for the shell
 };
 
 std::string script(const Config& study, const Job& job, const fs::path& directory) {
@@ -80,12 +80,12 @@ void make_folder(const fs::path& folder) {
     throw ConfigError({{"--slurm", folder.string(), "cannot be made private: " + errno_text(), "", 0}});
 }
 
-// A round waits for those before it where they may settle points.
+// A round waits for those before it if they may settle points.
 bool may_settle_early(const Config& study, const config::RoundRange& rounds) {
   return rounds.least < rounds.most && percentage(study.study.measure.until).has_value();
 }
 
-// After the rounds of an array: as many at a time as every point needs.
+// Suffix for the rounds of an array: as many at a time as every point needs.
 std::string at_a_time(const Config& study, const config::RoundRange& rounds) {
   return may_settle_early(study, rounds) ? fmt::format("%{}", std::max(rounds.least, 2)) : "";
 }
@@ -142,12 +142,12 @@ std::vector<fs::path> write_slurm_study(const fs::path& given_folder, const Conf
   const auto step = [&](const std::string& arguments) { return shell_quoted(program.string()) + " study " + arguments; };
   const std::string quoted = shell_quoted(folder.string());
   const int gpus = shape.on_gpus ? shape.ranks_per_node : 0;
-  // Whole nodes: what else runs on one is measured too.
+  // Whole nodes, because other jobs on a node would affect the measurements.
   const std::vector<std::string> alone{"--exclusive", "--mem=0"};
   std::vector<int> rounds(static_cast<std::size_t>(shape.rounds.most));
   std::iota(rounds.begin(), rounds.end(), 1);
   std::vector<std::string> of_array = alone;
-  // A node that fails gives its round to another; and a round that runs out of time ends its point in order.
+  // The round of a node that fails goes to another; and a round that runs out of time ends its point in order.
   of_array.insert(of_array.end(), {"--array=" + array_of(study, rounds), "--requeue", "--signal=B:TERM@60"});
   const std::vector<Job> jobs = {
       {.step = "points",

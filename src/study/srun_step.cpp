@@ -41,10 +41,10 @@ int nodes_of(int ranks, int ranks_per_node) {
   return (ranks + ranks_per_node - 1) / ranks_per_node;
 }
 
-// Free now. Who takes it before rank 0 listens there ends the point, with an error that says so.
+// A port that is free now. If another process takes it before rank 0 listens there, the point ends with an error that says so.
 int free_port() { return comm::port_of(comm::listen_on("0.0.0.0", 0)); }
 
-// Slurm's name of this node, or where that is no name of the network the kernel's.
+// Slurm's name of this node or, if that is not a name of the network, the kernel's.
 std::string this_node() {
   const auto name = variable("SLURMD_NODENAME");
   if (!name) return host_name();
@@ -81,8 +81,8 @@ ProcessSpec srun_step(const std::vector<std::string>& argv, int ranks, int ranks
   const int nodes = nodes_of(ranks, ranks_per_node);
   ProcessSpec spec;
   spec.program = find_program("srun");
-  // What environment and defaults of the site say otherwise does not count: all variables are passed on, no MPI is prepared,
-  // and nothing is bound, since plait binds its ranks itself.
+  // Overrides the environment and defaults of the site: all variables are passed on, no MPI is prepared, and nothing is bound,
+  // since plait binds its ranks itself.
   spec.argv = {"srun",
                fmt::format("--nodes={}", nodes),
                fmt::format("--ntasks={}", ranks),

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::uint64_t most_file_bytes = std::uint64_t{2} << 30;
 constexpr std::size_t most_points = 1'000'000;
 
-// Calls `read` for every line. The last one may be half-written where `grows`.
+// Calls `read` for every line. The last one may be half-written if `grows`.
 void each_line(const fs::path& path, bool grows, const std::function<void(const JsonFields&)>& read) {
   const std::string text = read_text(path, most_file_bytes);
   std::size_t number = 0;
@@ -54,7 +54,7 @@ std::vector<Point> read_points(const fs::path& path) {
   return points;
 }
 
-// A task's may hold rounds of one number only.
+// A task's file may hold rounds of one number only.
 void read_results(const fs::path& path, std::optional<int> task, StudyData& data) {
   if (!fs::exists(path)) return;
   each_line(path, true, [&](const JsonFields& fields) {

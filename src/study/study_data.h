@@ -1,20 +1,20 @@
-// A study's folder, read. What the runner writes and what reports, comparisons and fits read is this, and nothing else.
+// A study's folder, read. It is the whole interface between the runner, which writes it, and reports, comparisons and fits.
 //
-//   config.yaml        the study's configuration, resolved; schedule.csv beside it as in any run (checkpoint/run_directory.h)
+//   config.yaml        the study's configuration, resolved, with schedule.csv as in any run (checkpoint/run_directory.h)
 //   environment.json   what it ran on (train/report/environment.h), and the topology
 //   points.jsonl       one line per point, measured or pruned; written in one piece before anything is measured
 //   results.jsonl      append-only, one line per round, each on the disk before the next round starts; and one line for each
 //                      time that the study stopped
-//   tasks/NUMBER/      of a study under Slurm (slurm_study.h): the results.jsonl and owner.lock of the task that measures the
+//   tasks/NUMBER/      for a study under Slurm (slurm_study.h): the results.jsonl and owner.lock of the task that measures the
 //                      round of this number, and of no other
 //   simulated.jsonl    one line per simulated point, written in one piece
-//   points/NUMBER/     a point's config.yaml, and of each of its rounds the log (round-1.log)
-//   owner.lock         who measures here (checkpoint/run_lock.h)
+//   points/NUMBER/     a point's config.yaml, and the log of each of its rounds (round-1.log)
+//   owner.lock         held by the measuring process (checkpoint/run_lock.h)
 //
-// docs/studies.md has every key of these files. The last line of a results.jsonl may be half-written: a crash left it, and it
-// does not count. Of a round that stands there twice, which only a file system without locks lets happen, the first counts.
-// Anything else that is not as described is a ConfigError naming file and line. Nothing read is trusted with a length: files,
-// lines and lists have limits, far above what a study of 100,000 rounds needs.
+// docs/studies.md has every key of these files. The last line of a results.jsonl may be half-written after a crash, and then
+// does not count. If a round is listed twice, which only a file system without locks allows, the first counts. Any other
+// deviation is a ConfigError naming file and line. No length in a file is trusted: files, lines and lists have limits, far
+// above the needs of a study of 100,000 rounds.
 #pragma once
 
 #include <filesystem>
@@ -31,7 +31,7 @@
 
 namespace plait::study {
 
-// Why a study stopped measuring.
+// The reason why a study stopped measuring.
 enum class StopReason { complete, interrupted, over_budget };
 
 struct Stop {
@@ -39,42 +39,42 @@ struct Stop {
   std::string time;  // "2026-11-23T03:05:17Z"
 };
 
-// A point on machines that are not there.
+// A point on machines that are not available.
 struct SimulatedPoint {
   Coordinates coordinates;  // launch.ranks is the number of GPUs
   int gpus = 0;
   std::string device, network;  // "h200", "rail"
-  std::string refused;          // why there is nothing more: a rule, or memory; "" otherwise
+  std::string refused;          // the reason for missing results: a rule, or memory; "" otherwise
   std::optional<PointFacts> facts;
   std::optional<Prediction> prediction;
-  // Measured / predicted of such predictions: simulate_points() says where it is from; nothing where too little was measured.
+  // Measured / predicted for such predictions: simulate_points() defines the source; nullopt if too little was measured.
   std::optional<double> least_ratio, most_ratio;
 };
 
 struct StudyData {
   std::filesystem::path folder;
-  Config config;  // with its section `study`
+  Config config;  // including its section `study`
   train::Environment environment;
-  std::optional<topology::Graph> topology;  // of a machine with GPUs
+  std::optional<topology::Graph> topology;  // for a machine with GPUs
   std::vector<Point> points;                // by index
   std::vector<Round> rounds;                // by number, then in the order in which they ran
   std::vector<Stop> stops;                  // in the order of their times
   std::vector<SimulatedPoint> simulated;    // empty unless asked for
   std::optional<int> baseline;              // the point that efficiencies are relative to
 
-  // Those of one point, in order.
+  // The rounds of one point, in order.
   std::vector<const Round*> rounds_of(int point) const;
   // Those of one point that are `ok`.
   std::vector<const Round*> measured_rounds_of(int point) const;
   PointState state_of(int point) const;
-  // The round that ended the point, of a state other than pruned, ok, interrupted and over_budget; else null.
+  // The round that ended the point, if its state is none of pruned, ok, interrupted and over_budget; else null.
   const Round* failure_of(int point) const;
 };
 
-// ConfigError where `folder` is not a study's, or as said above.
+// ConfigError if `folder` is not a study's, or in the cases above.
 StudyData read_study(const std::filesystem::path& folder);
 
-// ConfigError where the folder holds no points.
+// ConfigError if the folder holds no points.
 void require_points(const std::filesystem::path& folder);
 
 // The folder of the task that measures a round.

@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::seconds patience{30};  // for what a killed study's point leaves behind
+constexpr std::chrono::seconds patience{30};  // for the remains of a killed study's point
 constexpr std::uint64_t most_results_bytes = std::uint64_t{2} << 30;
 
-// Text from a process's log may be anything.
+// A process's log may hold any bytes.
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 File open_results(const fs::path& folder) {
@@ -48,7 +48,7 @@ int most_rounds(const fs::path& folder) {
   return config::round_range(checkpoint::load_run_config(folder).study.measure.rounds).value().most;
 }
 
-// All tasks that there may be, so that none can begin while this process measures.
+// Locks all possible tasks, so that none can begin while this process measures.
 std::vector<checkpoint::RunLock> own_all(const fs::path& folder) {
   require_points(folder);
   std::vector<checkpoint::RunLock> locks;
@@ -101,7 +101,7 @@ void keep_points(const fs::path& folder, const train::Environment& environment, 
   std::string lines;
   for (const Point& point : points) {
     lines += dump(to_json(point)) + "\n";
-    // A schedule from a file is kept as it is now: what its path leads to may change.
+    // A schedule from a file is kept as it is now, because its path may lead to something else later.
     const bool from_file = point.facts && !named<ScheduleKind>(point.facts->schedule);
     if (from_file || (prepared && !point.pruning)) prepare_point(folder, point);
   }

@@ -1,5 +1,5 @@
-// A study's folder while it is measured: made, owned and appended to by one process, or round by round by one for each.
-// study_data.h says what is in it.
+// A study's folder while it is measured: made, owned and appended to by one process, or by one process per round. study_data.h
+// describes its contents.
 #pragma once
 
 #include <filesystem>
@@ -16,23 +16,23 @@
 
 namespace plait::study {
 
-// A new one, numbered like a run's. In the order in which a crash leaves either a folder that --resume goes on with, or one
-// without points, in which nothing was measured.
+// A new folder, numbered like a run's. It is written in such an order that a crash leaves either a folder that --resume can
+// continue, or one without points, in which nothing was measured.
 std::filesystem::path create_study(const Config& study, const train::Environment& environment,
                                    const nlohmann::ordered_json& topology, const std::vector<Point>& points);
 
-// What create_study() keeps besides the study's configuration, in a folder that has that; each point's configuration too
-// where `prepared`. points.jsonl comes last.
+// Adds create_study()'s other files to a folder that has the study's configuration; each point's configuration too if
+// `prepared`. points.jsonl comes last.
 void keep_points(const std::filesystem::path& folder, const train::Environment& environment,
                  const nlohmann::ordered_json& topology, const std::vector<Point>& points, bool prepared);
 
 class StudyFolder {
  public:
-  // ConfigError where another process owns it or one of its tasks, or it is no study's. Cuts off a line that a crash left
+  // ConfigError if another process owns it or one of its tasks, or it is not a study's. Cuts off a line that a crash left
   // half-written.
   explicit StudyFolder(const std::filesystem::path& folder);
-  // The same of the task that measures round `number`, which owns only that task's folder; data() has what others had measured
-  // by now. ConfigError too where the study is not under Slurm, or has no round of this number.
+  // For the task that measures round `number`: owns only that task's folder; data() includes what others have measured so far.
+  // ConfigError too if the study is not under Slurm, or has no round of this number.
   StudyFolder(const std::filesystem::path& folder, int number);
 
   StudyData& data() { return data_; }
@@ -40,14 +40,14 @@ class StudyFolder {
   const std::filesystem::path& path() const { return data_.folder; }
   const std::string& warning() const { return locks_.front().warning(); }
 
-  // On the disk, and in data(), when it returns.
+  // The record is on the disk, and in data(), when this returns.
   void add(Round round);
   void add(Stop stop);
 
-  // points/NUMBER, with the point's config.yaml, made if need be; and the arguments that give that configuration to a command:
-  // the file, and `--set`.
+  // points/NUMBER, with the point's config.yaml, made if necessary; and the arguments that give that configuration to a
+  // command: the file, and `--set`.
   std::filesystem::path prepare(const Point& point) const;
-  // Of a point that is not pruned, with the schedule from a file that was kept.
+  // The configuration of a point that is not pruned, with the kept schedule file.
   Config config_of(const Point& point) const;
   std::vector<std::string> config_arguments(const Point& point) const;
 

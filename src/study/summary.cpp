@@ -1,4 +1,4 @@
-// A study's rows as one JSON document.
+// Writes a study's rows as one JSON document.
 #include "core/error.h"
 #include "parallel/ledger_json.h"
 #include "study/records.h"

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* run_name = "run";
 
-// `from`: the run that it goes on with; "" for none.
+// `from`: the run that it continues; "" for none.
 std::vector<std::string> arguments_of(const StudyFolder& folder, const Point& point, const fs::path& run,
                                       std::vector<std::string> overrides, const fs::path& from) {
   std::vector<std::string> arguments{"train"};
@@ -27,7 +27,7 @@ std::vector<std::string> arguments_of(const StudyFolder& folder, const Point& po
   return arguments;
 }
 
-// Equal for points that differ in length only.
+// Equal for points that differ only in length.
 std::string size_of(Config config) {
   config.train.steps = 1;
   return to_yaml(config);

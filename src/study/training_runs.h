@@ -1,4 +1,4 @@
-// The runs of a study of losses: what `plait train` is called with for a point.
+// The runs of a study of losses: the `plait train` commands for a point.
 #pragma once
 
 #include <filesystem>
@@ -11,18 +11,18 @@
 namespace plait::study {
 
 struct TrainingRun {
-  std::vector<std::string> arguments;   // of plait
-  std::filesystem::path run_directory;  // that it makes; what is there is of an attempt that was ended, and goes first
-  std::string log;                      // a file's name
+  std::vector<std::string> arguments;   // for plait
+  std::filesystem::path run_directory;  // to be made; the remains of an attempt that was ended are removed first
+  std::string log;                      // name of a file
 };
 
-// points/NUMBER/run, and what has to be trained before it. Points of one size that differ in length only, with
-// train.optimizer.schedule wsd, are forks of one trunk (wsd_forks): before its own decay a point trains the pieces of it,
-// trunks/FIRST/step-..., that no other point has made yet, FIRST being the first point of the size. A length that would leave
-// the trunk within the warm-up, or where a shorter one does, is trained alone.
+// points/NUMBER/run, and the runs that must be trained before it. Points of one size that differ only in length, with
+// train.optimizer.schedule wsd, are forks of one trunk (wsd_forks): before its own decay a point trains the pieces of the
+// trunk, trunks/FIRST/step-..., that no other point has made yet, FIRST being the first point of the size. A length that would
+// leave the trunk within the warm-up, or at the same step as a shorter one, is trained alone.
 std::vector<TrainingRun> training_runs(const StudyFolder& folder, const Point& point, const std::string& log);
 
-// Where the last of them trains.
+// The directory in which the last of them trains.
 std::filesystem::path run_of(const StudyFolder& folder, const Point& point);
 
 }  // namespace plait::study

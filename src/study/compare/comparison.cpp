@@ -16,7 +16,7 @@ namespace {
 
 constexpr double significant = 0.05;
 
-// What is in the file of a point's schedule: the one that the study kept, else what its path leads to now. "" without a file.
+// The contents of a point's schedule file: the study's copy, else the file that its path leads to now. "" without a file.
 std::string schedule_of(const StudyData& data, const Point& point) {
   if (!point.facts || named<ScheduleKind>(point.facts->schedule)) return "";
   std::string problem;
@@ -25,10 +25,10 @@ std::string schedule_of(const StudyData& data, const Point& point) {
   return file != nullptr ? file->text : "";
 }
 
-// Its resolved configuration as it was written down, and its schedule.
+// Its resolved configuration as written down, plus its schedule.
 std::string written(const StudyData& data, const Point& point) { return point.config + schedule_of(data, point); }
 
-// What a point measures, as text, whatever its run is called.
+// A point's measured configuration as text, without the names of its run.
 std::string configuration_of(const StudyData& data, const Point& point) {
   try {
     Config config = parse_config(point.config, {}, fmt::format("point {}", point.index));
@@ -37,14 +37,14 @@ std::string configuration_of(const StudyData& data, const Point& point) {
     config.run.seed = seed;
     return to_yaml(config) + schedule_of(data, point);
   } catch (const ConfigError&) {
-    // Written by a plait with other keys, or with a schedule's file that is gone: the same only as the very same text.
+    // Written by a plait with other keys, or with a missing schedule file: equal only to the very same text.
     return written(data, point);
   }
 }
 
 bool can_be_compared(const Point& point) { return !point.config.empty() && !point.same_as; }
 
-// For each point of `after`, by its place, the one of `before` with the same configuration; null where there is none.
+// For each point of `after`, in its order, the one of `before` with the same configuration; null if there is none.
 std::vector<const Point*> partners(const StudyData& before, const StudyData& after) {
   std::map<std::string, const Point*> by_text, by_configuration;
   for (const Point& point : before.points) {
@@ -58,7 +58,7 @@ std::vector<const Point*> partners(const StudyData& before, const StudyData& aft
   for (const Point& point : after.points) {
     found.push_back(can_be_compared(point) ? find(by_text, written(after, point)) : nullptr);
     if (found.back() != nullptr || !can_be_compared(point)) continue;
-    // Read only where the texts differ: studies of one configuration file agree to the byte.
+    // Read only if the texts differ: studies of one configuration file agree to the byte.
     if (by_configuration.empty()) {
       for (const auto& [text, old_point] : by_text)
         by_configuration.try_emplace(configuration_of(before, *old_point), old_point);
@@ -92,7 +92,7 @@ std::optional<Growth> largest_growth(const std::vector<const Round*>& before, co
   return largest;
 }
 
-// Why a point has no times; "" if it has some.
+// The reason why a point has no times; "" if it has some.
 std::string why_without_times(const StudyData& data, const Point& point) {
   if (point.pruning) return "pruned: " + point.pruned_because;
   if (const Round* failure = data.failure_of(point.index)) return to_string(failure->outcome) + ": " + failure->message;

@@ -1,4 +1,4 @@
-// Whether plait has become slower: two studies of the same configurations, point by point.
+// Compares two studies of the same configurations, point by point, to see if plait has become slower.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 namespace plait::study {
 
 enum class Change {
-  same,         // the interval of the factor lies within the threshold
-  faster,       // significantly, and by the threshold at least
+  same,         // the factor's interval lies within the threshold
+  faster,       // significantly, and by at least the threshold
   slower,       // likewise
-  cannot_tell,  // neither: too few rounds, or too much noise
-  broken,       // it was measured before, and now ends in a failure
+  cannot_tell,  // none of these: too few rounds, or too much noise
+  broken,       // measured before, and now failed
 };
 
-// One account of the ledger that takes longer than before.
+// An account of the ledger that takes longer than before.
 struct Growth {
   std::string account;  // "gradient buckets"
   double old_ms = 0, new_ms = 0;
@@ -31,16 +31,16 @@ struct ComparedPoint {
   std::string label;  // of the new one
   Change change = Change::cannot_tell;
   std::size_t old_rounds = 0, new_rounds = 0;
-  double old_step_ms = 0, new_step_ms = 0;  // medians over rounds; 0 where it is broken
+  double old_step_ms = 0, new_step_ms = 0;  // medians over rounds; 0 if broken
   Factor factor;                            // new step / old step
-  double p = 1;                             // of the rank-sum test of the rounds' medians, corrected (Holm) for all points
-  std::optional<Growth> growth;             // the account that grew most, if any did; medians over rounds of means over ranks
-  std::string because;                      // of cannot_tell and broken: in words
-  // Whether the factor's interval is one of 95 %: of fewer rounds it is only what the factor ranges over (rank_test.h).
+  double p = 1;                  // of the rank-sum test of the rounds' medians, with Holm's correction for all points
+  std::optional<Growth> growth;  // of the account that grew most, if any did; medians over rounds of means over ranks
+  std::string because;           // for cannot_tell and broken: the reason in words
+  // True if the factor's interval has 95 %: with fewer rounds it is only the range of the factor (rank_test.h).
   bool has_interval() const;
 };
 
-// A point with nothing to compare it with.
+// A point without a partner.
 struct LonePoint {
   int point = 0;
   std::string label;
@@ -49,16 +49,16 @@ struct LonePoint {
 
 struct Comparison {
   std::string old_folder, new_folder, old_commit, new_commit;
-  double threshold = 0;       // by which a step must have grown: study.bounds.regression of the new study, else of the old
-  std::string other_machine;  // "" on one machine; else both, in words
+  double threshold = 0;       // minimum growth of a step: study.bounds.regression of the new study, else of the old
+  std::string other_machine;  // "" for one machine; else both, in words
   std::vector<ComparedPoint> points;
   std::vector<LonePoint> lone;
   std::size_t count(Change change) const;
   bool is_regression() const { return count(Change::slower) + count(Change::broken) > 0; }
 };
 
-// Points are the same if their resolved configurations are, without what only names the run (run.name, run.dir) and the
-// sections that say nothing about how a point runs; plait's commit is not part of it. ConfigError if the machines differ
+// Points are equal if their resolved configurations are, without the names of the run (run.name, run.dir) and the sections that
+// say nothing about how a point runs; plait's commit is not part of it. ConfigError if the machines differ
 // (Environment::machine), unless that is allowed, or if no point is in both.
 struct ComparisonOptions {
   bool allow_other_machine = false;

@@ -1,4 +1,4 @@
-// A comparison for people, programs and CI systems.
+// Writes a comparison for people, programs and CI systems.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,16 +8,16 @@
 
 namespace plait::study {
 
-// A line per point, then what cannot be compared and a summary.
+// A line per point, then the points that cannot be compared, and a summary.
 std::string comparison_text(const Comparison& comparison, int width);
 
 // {"old", "new": {"folder", "commit"}, "threshold", "other_machine", "points": [{"label", "old_point", "new_point", "change",
 // "old_step_ms", "new_step_ms", "factor", "interval", "p", "rounds": [old, new], "growth": {"account", "old_ms", "new_ms"},
-// "because"}], "lone": [{"point", "label", "because"}], "counts": {"slower", ...}, "regression"}. Null stands for what there is
-// not: an interval of 95 % needs rounds enough.
+// "because"}], "lone": [{"point", "label", "because"}], "counts": {"slower", ...}, "regression"}. Missing values are null: an
+// interval of 95 % needs enough rounds.
 nlohmann::ordered_json to_json(const Comparison& comparison);
 
-// A case per point: slower is a failure, broken an error; what cannot be told or compared is skipped, with the reason.
+// A case per point: slower is a failure, broken an error; undecided and incomparable points are skipped, with the reason.
 std::string to_junit(const Comparison& comparison);
 
 }  // namespace plait::study

@@ -48,7 +48,7 @@ double normal_p(const std::vector<int>& doubled, std::size_t a, std::size_t b) {
   return std::min(1.0, 2 * boost::math::cdf(boost::math::complement(boost::math::normal(), z)));
 }
 
-// How many of the smallest, and of the largest, ratios an interval leaves out.
+// The number of the smallest, and of the largest, ratios that an interval leaves out.
 std::size_t left_out(std::size_t a, std::size_t b) {
   if (a + b > most_exact) {
     const auto x = static_cast<double>(a), y = static_cast<double>(b);

@@ -1,4 +1,4 @@
-// Whether two samples come from distributions that differ in location, without assuming which distributions they are.
+// Tests if two samples come from distributions that differ in location, without assuming the kind of distribution.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace plait::study {
 
-// The two-sided p of the Mann–Whitney (Wilcoxon rank-sum) test: how likely ranks at least as far apart are if both samples have
-// one distribution. Equal values share their ranks. Exact, over all ways to divide the pooled ranks (Streitberg and Röhmel
-// 1986), for up to 100 values together; beyond that normal, with corrections for ties and continuity. Both need one value at
-// least.
+// The two-sided p of the Mann–Whitney (Wilcoxon rank-sum) test: the probability of ranks at least as far apart if both samples
+// have one distribution. Equal values share their ranks. Exact, over all ways to divide the pooled ranks (Streitberg and Röhmel
+// 1986), for up to 100 values together; beyond that normal, with corrections for ties and continuity. Both need at least one
+// value.
 double rank_sum_p(const std::vector<double>& a, const std::vector<double>& b);
 
-// The least p that samples of these sizes can have: with 3 and 3 it is 0.1, so that they can prove nothing at 5 %.
+// The least p that samples of these sizes can have: with 3 and 3 it is 0.1, so they can prove nothing at 5 %.
 double least_rank_sum_p(std::size_t a, std::size_t b);
 
-// By how much b is larger than a, as a factor: the median of all b / a and the 95 % interval that belongs to the rank-sum test
-// (Hodges and Lehmann 1963), of the factor that would make both alike. Of samples too small for 95 % (3 and 3: 90 %) it spans
+// The factor by which b is larger than a: the median of all b / a and the 95 % interval that belongs to the rank-sum test
+// (Hodges and Lehmann 1963) of the factor that would make both equal. For samples too small for 95 % (3 and 3: 90 %) it spans
 // all b / a. All values are positive.
 struct Factor {
   double value = 1;

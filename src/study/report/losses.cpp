@@ -20,7 +20,7 @@ constexpr int steps_of_a_curve = 24;
 
 std::string count(double value) { return format_count(value); }
 
-// What a point is besides its size and its budget.
+// A point's coordinates besides its size and its budget.
 Coordinates other_coordinates(const Point& point) {
   Coordinates left = point.coordinates;
   std::erase_if(left, [](const auto& at) { return config::is_isoflop_axis(at.first); });
@@ -41,7 +41,7 @@ std::vector<std::string> axes_with_several_values(const LossFindings& losses) {
 
 std::string listed(const std::vector<std::string>& axes) { return fmt::format("{}", fmt::join(axes, ", ")); }
 
-// The rows of each budget, as the fit takes runs for one, and of one value of each other axis.
+// The rows of each budget, as the fit groups runs, and of one value of each other axis.
 std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
   std::vector<std::vector<LossRow>> budgets;
   const auto others = [&](const LossRow& row) { return other_coordinates(losses.findings.point(*row.row)); };

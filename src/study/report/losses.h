@@ -1,5 +1,5 @@
-// What a study of losses (study.scaling: isoflop) found, where other studies have speeds: the validation loss of every point,
-// the law that fits them, and the three sentences and the sections that say so.
+// The results of a study of losses (study.scaling: isoflop), which has them instead of speeds: the validation loss of every
+// point, the law that fits them, and the three sentences and the sections about it.
 #pragma once
 
 #include <optional>
@@ -22,23 +22,23 @@ struct LossFindings {
   explicit LossFindings(const Findings& findings);
 
   const Findings& findings;
-  std::vector<LossRow> rows;  // that count: of one value of the other axes after another, by budget
-  // Axes besides sizes and budgets of which they have several values. Such losses are of other tokens, or of runs that differ
-  // in more than a law of sizes and tokens knows, and no law is fitted.
+  std::vector<LossRow> rows;  // rows that count: ordered by the values of the other axes, then by budget
+  // Other axes than sizes and budgets with more than one value. Such losses are for different tokens, or for runs that differ
+  // in more than a law of sizes and tokens covers, and no law is fitted.
   std::vector<std::string> other_axes;
-  std::optional<LossFit> fit;  // that of `plait study fit`
-  std::string refused;         // why the losses give no law; "" if they do
+  std::optional<LossFit> fit;  // the one of `plait study fit`
+  std::string refused;         // the reason why the losses give no law; "" if they do
 };
 
-// Always three: the best size of the largest budget, what its loss is made of, and what ten times the compute would bring.
-// Where there is no law, the lowest loss, why there is none, and what to do about it.
+// Always three: the best size of the largest budget, the parts of its loss, and the effect of ten times the compute. Without a
+// law: the lowest loss, the reason why there is none, and the remedy.
 std::vector<std::string> sentences_of(const LossFindings& losses);
 
-// Loss over size, a line per budget, with the law's beside it; and the law's constants with their intervals.
+// Loss over size, a line per budget, together with the law's; and the law's constants with their intervals.
 Section losses_section(const LossFindings& losses);
 Section law_section(const LossFindings& losses);
 
-// For terminals, as result_table() for speeds.
+// For terminals, like result_table() for speeds.
 std::string loss_table(const StudyData& data, int width);
 
 }  // namespace plait::study

@@ -1,4 +1,4 @@
-// The points of a study beside each other: time, memory, predictions.
+// Sections that compare the points of a study: time, memory, predictions.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 std::string number_of(const Row& row) { return std::to_string(row.point); }
 
-// "12: ranks=2 layout=auto": what a bar is called.
+// "12: ranks=2 layout=auto": the name of a bar.
 std::string bar_name(const Findings& f, const Row& row) { return fmt::format("{}: {}", row.point, f.point(row).label()); }
 
 std::string of_how_many(std::size_t drawn, std::size_t all) {
@@ -74,7 +74,7 @@ Section map_section(const Findings& f) {
   const bool by_batch = across == "train.micro_batch";
   std::vector<std::string> columns;
   std::vector<Coordinates> lines;
-  // The place of a point: its value of `across`, and everything else.
+  // The place of a point: its value of `across`, and the other coordinates.
   const auto place = [&](const Point& point) {
     Coordinates rest = point.coordinates;
     std::string value = point.facts ? std::to_string(by_batch ? point.facts->micro_batch : point.facts->ranks) : "—";
@@ -109,7 +109,7 @@ Section map_section(const Findings& f) {
     section.table.rows.push_back(std::move(cells));
   }
   for (const Row& row : f.rows) {
-    // A duplicate shows what its original gave.
+    // A duplicate shows its original's results.
     const Row& shown = f.rows[static_cast<std::size_t>(f.point(row).same_as.value_or(row.point))];
     const auto [line, column] = place(f.point(row));
     const auto line_at = static_cast<std::size_t>(std::ranges::find(lines, line) - lines.begin());
@@ -190,7 +190,7 @@ Section prediction_section(const Findings& f) {
     least = least > 0 ? std::min(least, low) : low, most = std::max(most, high);
   }
   if (chart.series[0].values.empty()) return section;
-  // The lines go a little further than the points.
+  // The lines extend a little further than the points.
   least *= 0.9, most *= 1.1;
   for (const double end : {least, most}) chart.series[1].values.push_back({end, end, std::nullopt, "predicted = measured"});
   for (const double factor : {1 + allowed, 1 - allowed}) {
@@ -271,7 +271,7 @@ Section pareto_section(const Findings& f) {
               .series = {{"beaten by none", Look::measured, {}}, {"beaten by another", Look::others, {}}}};
   std::vector<const Row*> rows = f.by_speed();
   std::erase_if(rows, [&](const Row* row) { return !(f.best_memory_bytes(*row) > 0); });
-  // From the fastest down: what needs no less than a faster one is beaten by it.
+  // From the fastest down: a point that needs no less memory than a faster one is beaten by it.
   const Row* leanest = nullptr;
   for (const Row* row : rows) {
     const double memory = f.best_memory_bytes(*row);

@@ -1,4 +1,4 @@
-// What a study ran on, and every one of its points.
+// Sections of record: the environment of a study, and every one of its points.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// What a study's report shows, as data: computed from a StudyData, written out by report_html.h, report_markdown.h,
-// report_json.h and report_csv.h, which add nothing to it.
+// A study's report, as data: computed from a StudyData, written out by report_html.h, report_markdown.h, report_json.h and
+// report_csv.h, which add nothing to it.
 //
-// Every chart has a table with the same values beneath it, for those who cannot see it and for paper. Every point of the study
-// is in the section "points" with its state and, unless that is ok, the reason.
+// Every chart has a table with the same values beneath it, for readers who cannot see it and for paper. Every point of the
+// study is in the section "points" with its state and, unless that is ok, the reason.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace plait::study {
 
-// What a cell of a map of the study stands for.
+// The meaning of a cell in a map of the study.
 enum class Mark { none, measured, best, does_not_fit, not_measured, failed };
 
 struct Cell {
@@ -35,19 +35,19 @@ struct Table {
   std::vector<std::vector<Cell>> rows;  // each as long as `columns`
 };
 
-// How a series is drawn, which is what its values are.
+// The look of a series, which shows the kind of its values.
 enum class Look {
   measured,   // a line with error bars
   others,     // faint dots: measured, but not the best
   ideal,      // a thin dashed line
-  limit,      // a line that is not to be crossed
-  simulated,  // dashed, its intervals a band
+  limit,      // a line that must not be crossed
+  simulated,  // dashed, with its intervals as a band
   dots,       // dots without a line
-  bars,       // only where Chart::categories are
+  bars,       // only if there are Chart::categories
 };
 
 struct ChartValue {
-  double x = 0;  // where the chart has categories: the index of one
+  double x = 0;  // if the chart has categories: the index of one
   double y = 0;
   std::optional<Interval> interval;  // of y
   std::string label;
@@ -65,9 +65,9 @@ struct Axis {
 };
 
 struct Chart {
-  std::string description;              // in words, for those who cannot see it
+  std::string description;              // in words, for readers who cannot see it
   Axis x, y;                            // with categories, x is the axis of the values
-  std::vector<std::string> categories;  // where not empty: horizontal bars, one row each
+  std::vector<std::string> categories;  // if not empty: horizontal bars, one row each
   bool is_stacked = false;
   std::vector<Series> series;
 };
@@ -75,23 +75,23 @@ struct Chart {
 struct Section {
   std::string id;  // "throughput"
   std::string title;
-  std::string text;  // how to read it, and what is not in it
+  std::string text;  // how to read it, and what it leaves out
   std::optional<Chart> chart;
   Table table;
 };
 
 struct Report {
   std::string name;                    // of the study
-  std::string about;                   // a line: what kind of study, when, where
-  std::vector<std::string> sentences;  // three: the best layout (or size), what limits it, what would change that
-  std::vector<std::string> notes;      // broken bounds, and what makes the study less than it could be
+  std::string about;                   // a line: kind, time and place of the study
+  std::vector<std::string> sentences;  // three: the best layout (or size), its limit, and a change that would help
+  std::vector<std::string> notes;      // broken bounds, and shortcomings of the study
   std::vector<Section> sections;
   const Section* find(const std::string& id) const;  // null if there is none
 };
 
 Report make_report(const StudyData& data);
 
-// Writes report.html, report.md, report.json, points.csv, rounds.csv and, where something was simulated, simulated.csv into
+// Writes report.html, report.md, report.json, points.csv, rounds.csv and, if something was simulated, simulated.csv into
 // `folder`, each in one piece; returns their paths, the page first.
 std::vector<std::filesystem::path> write_report(const StudyData& data, const std::filesystem::path& folder);
 

@@ -20,10 +20,11 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
-// Lines that name their columns, which stand in the order in which they were first named. What a line does not name is empty.
+// Lines name their columns, which appear in the order in which they were first named. Columns that a line does not name are
+// empty.
 class CsvTable {
  public:
-  // These come first, and are there without lines too.
+  // The columns `first` come first, even without lines.
   explicit CsvTable(std::vector<std::string> first = {}) : columns_(std::move(first)) {}
 
   void begin() { lines_.emplace_back(); }

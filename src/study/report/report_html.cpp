@@ -13,7 +13,7 @@ namespace {
 
 namespace mustache = kainjow::mustache;
 
-// JSON for a script element: what could end the element or begin a comment is written as JSON's own escapes.
+// JSON for a script element: characters that could end the element or begin a comment are written as JSON escapes.
 std::string script_json(const nlohmann::ordered_json& json) {
   const std::string text = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   std::string escaped;
@@ -102,7 +102,7 @@ std::string to_html(const Report& report) {
   page["charts"] = script_json(charts);
   mustache::mustache whole{std::string(resources::page_mustache)};
   require(whole.is_valid(), "the report's template: " + whole.error_message());
-  // Names that a template refers to with a leading > are templates themselves.
+  // Names that a template refers to with a leading > are themselves templates.
   const mustache::partial table{[] { return std::string(resources::table_mustache); }};
   page["table"] = mustache::data{table};
   std::string text = whole.render(page);

@@ -1,5 +1,5 @@
-// A report as one HTML page that needs nothing else: style, script, charting library (Chart.js, with its licence) and data are
-// in it, and its content security policy lets it ask for nothing.
+// Writes a report as one self-contained HTML page: style, script, charting library (Chart.js, with its licence) and data are in
+// it, and its content security policy forbids all requests.
 //
 // The page shows every table without a script; with one, charts above them. It follows the reader's light or dark scheme, and
 // is light on paper.

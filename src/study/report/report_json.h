@@ -1,4 +1,4 @@
-// A report as one JSON document, for programs.
+// Writes a report as one JSON document, for programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,11 +7,11 @@
 
 namespace plait::study {
 
-// What `plait study --json` prints (summary_json), and with it {"report": {"name", "about", "sentences", "notes", "sections":
+// The output of `plait study --json` (summary_json), plus {"report": {"name", "about", "sentences", "notes", "sections":
 // [{"id", "title", "text", "chart", "table": {"columns": [...], "rows": [[...]]}}]}}.
 nlohmann::ordered_json report_json(const StudyData& data, const Report& report);
 
-// A chart as the page's script reads it: {"description", "x": {"title", "logarithmic"}, "y", "categories", "stacked", "series":
+// A chart for the page's script: {"description", "x": {"title", "logarithmic"}, "y", "categories", "stacked", "series":
 // [{"name", "look", "values": [{"x", "y", "low", "high", "label"}]}]}. Values that are not finite are left out.
 nlohmann::ordered_json chart_json(const Chart& chart);
 

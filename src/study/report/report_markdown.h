@@ -1,4 +1,4 @@
-// A report as Markdown (CommonMark with tables, as GitHub and GitLab show it): the sentences and every table.
+// Writes a report as Markdown (CommonMark with tables, as GitHub and GitLab show it): the sentences and every table.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace plait::study {
 
-// Names of studies and layouts, and messages of programs, are text: what Markdown would take for markup is escaped.
+// Names of studies and layouts, and messages of programs, are text: characters with a meaning in Markdown are escaped.
 std::string to_markdown(const Report& report);
 
 }  // namespace plait::study

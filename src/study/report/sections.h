@@ -8,22 +8,22 @@
 
 namespace plait::study {
 
-// Of speed: against the number of ranks, with the ideal line.
+// Sections on speed: against the number of ranks, with the ideal line.
 Section throughput_section(const Findings& findings);
 Section efficiency_section(const Findings& findings);
-// Beyond the machine; nothing where nothing was simulated.
+// Beyond the machine; nullopt if nothing was simulated.
 std::optional<Section> extrapolation_section(const Findings& findings);
 
-// Of points beside each other.
+// Sections that compare points.
 Section ledger_section(const Findings& findings);
 Section map_section(const Findings& findings);  // layout by micro-batch
 Section prediction_section(const Findings& findings);
 Section memory_section(const Findings& findings);
 Section pareto_section(const Findings& findings);
 
-// Of record.
+// Sections of record.
 Section environment_section(const Findings& findings);
-std::optional<Section> links_section(const Findings& findings);  // nothing for a machine without GPUs
+std::optional<Section> links_section(const Findings& findings);  // nullopt for a machine without GPUs
 Section points_section(const Findings& findings);
 
 // Charts of bars show this many points, the fastest; tables show all.

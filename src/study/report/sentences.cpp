@@ -9,9 +9,9 @@
 namespace plait::study {
 namespace {
 
-// Where all accounts but compute together take less of a step than this, the kernels are what limits it.
+// If all accounts but compute together take less of a step than this, the kernels are its limit.
 constexpr double little = 0.05;
-// A layout loses less to an account than another if its share of the step is below this part of the other's.
+// A layout loses clearly less to an account than another if its share of the step is below this part of the other's.
 constexpr double clearly_less = 0.9;
 
 std::string ranks_text(int ranks) { return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks"); }
@@ -98,10 +98,10 @@ std::string limit_sentence(const Findings& f, const Row& best) {
   return text + memory_clause(f, best);
 }
 
-// A point of the same size that was not measured, and the planner says is the fastest of them and faster than `best`.
+// A point of the same size that was not measured, predicted to be the fastest of these and faster than `best`.
 struct Alternative {
   const Row* row = nullptr;
-  double gain = 0;  // how much faster, predicted
+  double gain = 0;  // predicted speedup
 };
 Alternative unmeasured_alternative(const Findings& f, const Row& best) {
   Alternative found;

@@ -1,4 +1,4 @@
-// Speed against the number of ranks, measured and simulated.
+// Sections on speed against the number of ranks, measured and simulated.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string what_grows(const Findings& f) {
     case Scaling::strong: return "Strong scaling: the global batch stays the same.";
     case Scaling::weak: return "Weak scaling: the batch grows with the ranks.";
     case Scaling::model: return "Model scaling: the model grows with the ranks.";
-    case Scaling::isoflop: break;  // has sections of its own
+    case Scaling::isoflop: break;  // has its own sections
   }
   return "";
 }
@@ -42,7 +42,7 @@ std::vector<const Row*> other_points(const Findings& f, const std::vector<const 
   return found;
 }
 
-// What could come of a simulated point: its speed, and its band.
+// The value of a simulated point: its speed, and its band.
 std::optional<ChartValue> simulated_value(const Findings& f, const SimulatedPoint& point) {
   if (!point.facts || !point.prediction || !(point.prediction->step_ms > 0)) return std::nullopt;
   const double step = point.prediction->step_ms;
