@@ -1,4 +1,4 @@
-// Options that several benches share.
+// Options that benches share.
 #pragma once
 
 #include <CLI/CLI.hpp>

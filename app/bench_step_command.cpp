@@ -38,7 +38,7 @@ Config configuration(const StepOptions& o) {
   if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either a configuration file or --model PRESET");
   if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
-  // Random tokens have no vocabulary of their own: where the preset leaves it to the tokenizer it is that of bytes.
+  // Random tokens have no vocabulary of their own: if the preset leaves it to the tokenizer it is that of bytes.
   const bool has_vocab = std::ranges::any_of(
       config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && preset.model.vocab > 0; });
   std::vector<std::string> set = {"model.preset=" + config::yaml_text(o.model, {}),
@@ -55,7 +55,7 @@ Config configuration(const StepOptions& o) {
   return parse_config("run: {name: bench}", set, "bench step");
 }
 
-// In units that show something of small models too.
+// Shows enough digits for small models too.
 std::string tflops_text(double tflops) { return fmt::format("{:.{}f} TFLOP/s", tflops, tflops < 1 ? 4 : 1); }
 
 void print(const nlohmann::ordered_json& r) {
@@ -150,8 +150,8 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   step->callback([o, &status, argc, argv] {
     o->request.config = configuration(*o);
     o->request.argv.assign(argv, argv + argc);
-    std::optional<TaskProgress> progress;  // where rank 0 is
-    // A study keeps stderr, and takes its first line of plait's for why a point failed.
+    std::optional<TaskProgress> progress;  // on rank 0
+    // A study keeps stderr, and takes plait's first line there as the reason why a point failed.
     if (!o->request.raw) o->request.progress = progress_from_first_call(progress, "measuring");
     status = bench::benchmark_step(o->request, [&](const nlohmann::ordered_json& result) {
       progress.reset();

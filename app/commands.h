@@ -1,12 +1,12 @@
-// One function per subcommand. Each registers itself; `status` becomes the program's exit status when it ran:
-// 0 success, 1 a check that was asked for failed, 2 usage or configuration, 3 runtime failure.
+// The subcommands, one function each. Each registers itself; `status` becomes the program's exit status when it ran: 0 success,
+// 1 a requested check failed, 2 usage or configuration, 3 runtime failure.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace plait {
 
-// argc and argv: what a rank process is started with again.
+// argc and argv: for starting rank processes.
 void add_train_command(CLI::App& app, int& status, int argc, char** argv);
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv);
 void add_verify_command(CLI::App& app, int& status, int argc, char** argv);

@@ -48,7 +48,7 @@ struct EncodeArguments {
   bool json_lines = false, add_special_tokens = false;
 };
 
-// `globs`: of the text that a model would be trained on.
+// `globs`: the text that a model would be trained on.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const TokenizerArguments& arguments, const std::vector<std::string>& globs) {
   const bool train_model = arguments.vocab > 0, load_model = !arguments.model.empty();
   if (arguments.name != "sentencepiece") {
@@ -118,7 +118,7 @@ void encode(const EncodeArguments& arguments) {
   }
 }
 
-// Those that a name is enough for.
+// The templates that need only a name.
 std::vector<std::string> published_templates() {
   std::vector<std::string> published;
   for (const Name<ChatFormat>& format : names<ChatFormat>) {
@@ -127,7 +127,7 @@ std::vector<std::string> published_templates() {
   return published;
 }
 
-// Takes what --config gives into the options, too.
+// Also copies the settings of --config into the options.
 std::unique_ptr<data::Tokenizer> take_tokenizer_and_documents(PackArguments& arguments) {
   DataConfig& data = arguments.options.data;
   std::unique_ptr<data::Tokenizer> tokenizer;
@@ -229,7 +229,7 @@ struct BatchesArguments {
   std::int64_t steps = 0;
 };
 
-// Whatever the layout of the run.
+// The batches are the same in every layout.
 void write_batches(const BatchesArguments& a) {
   const Config config = load_config(a.config, a.set, train::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);

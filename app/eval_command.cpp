@@ -32,7 +32,7 @@ struct EvalOptions {
   bool json = false;
 };
 
-// What the last override of `key` says.
+// The value of the last override of `key`.
 std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view key, std::int64_t otherwise) {
   std::int64_t value = otherwise;
   for (const std::string& text : overrides) {
@@ -45,7 +45,7 @@ std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view
   return value;
 }
 
-// What is evaluated is passed on one micro-batch at a time. Which schedule does that changes nothing in what comes out.
+// Evaluation passes one micro-batch at a time, so the schedule does not change the result.
 void require_any_number(const ParallelConfig& parallel) {
   const auto kind = parallel.schedule;
   if (parallel.pipeline <= 1 || !kind || !schedule_row(*kind).in_rounds) return;
@@ -64,7 +64,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   overrides.push_back("comm.p2p_pairs=[]");  // of the run's ranks, which may be more
   overrides.push_back("comm.braid=none");    // there is one pass, which has no partner
   overrides.push_back("train.micro_batch=" + std::to_string(std::max<std::int64_t>(1, trained.train.micro_batch)));
-  // The table of positions has the rows it was trained with, whatever the windows.
+  // The table of positions keeps the rows it was trained with, regardless of the windows.
   if (trained.model.position == Position::learned) {
     const std::int64_t rows = trained.model.max_sequence > 0 ? trained.model.max_sequence : trained.data.sequence_length;
     overrides.push_back("model.max_sequence=" + std::to_string(rows));
@@ -91,7 +91,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
     require_any_number(config.parallel);
     return config;
   } catch (const ConfigError& error) {
-    // Of a file's number of micro-batches it says to change train.global_batch.
+    // The message for a file's number of micro-batches would advise changing train.global_batch.
     std::vector<ConfigProblem> problems = error.problems();
     for (ConfigProblem& problem : problems) {
       if (problem.path == "parallel.schedule" && problem.value.starts_with("{file:"))
@@ -144,7 +144,7 @@ void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
                                      .argv = std::vector<std::string>(argv, argv + argc),
                                      .joined = std::move(joined)};
     request.note = message_to_stderr;
-    std::optional<TaskProgress> progress;  // where rank 0 is
+    std::optional<TaskProgress> progress;  // on rank 0
     request.progress = progress_from_first_call(progress, "evaluating");
     status = train::evaluate(request, [&](const train::DataSetLoss& loss) {
       progress.reset();

@@ -1,4 +1,4 @@
-// A task of a command that is one process: what it shows while it takes its time, and how a signal ends it.
+// A task of a command with a single process: shows its progress, and ends on a signal.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace plait {
 
-// Shows how far it is (core/task_progress.h). After a stop signal, the next call of callback() throws launch::Interrupted, so
-// that whatever the task has begun to write is taken away again on the way out. A second signal ends the process at once.
+// Shows the progress (core/task_progress.h). After a stop signal, the next call of callback() throws launch::Interrupted, so
+// that partial output of the task is removed on the way out. A second signal ends the process at once.
 class InterruptibleTask {
  public:
   explicit InterruptibleTask(std::string what) : progress_(std::move(what)) {}

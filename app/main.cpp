@@ -27,7 +27,7 @@ namespace {
 
 [[noreturn]] void output_failed(const std::string& why) { throw Error("cannot write to standard output: " + why); }
 
-// std::cout's way to stdout while one exists. What cannot be written is an error at once, and an error as a file's is.
+// Replaces std::cout's buffer while it exists. A failed write is an error at once, with the message of a failed file.
 class CheckedOutput final : public std::streambuf {
  public:
   CheckedOutput() : usual_(std::cout.rdbuf(this)) { std::cout.exceptions(std::ios::badbit); }
@@ -56,8 +56,8 @@ class CheckedOutput final : public std::streambuf {
   std::streambuf* const usual_;
 };
 
-// A file that is opened must not get the number of a standard stream that whoever started us has closed, or messages would go
-// into it. What takes its place fails as a closed one does.
+// A file that is opened must not get the number of a standard stream that the parent process has closed, or messages would go
+// into it. The replacement fails like a closed descriptor.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
@@ -77,7 +77,7 @@ void run(CLI::App& app, int argc, char** argv) {
     throw_file_error("use", error.path1(), error.code().value());
   } catch (const std::system_error& error) {
     if (!std::ferror(stdout)) throw;
-    output_failed(error.code().message());  // of fmt::print
+    output_failed(error.code().message());  // from fmt::print
   }
   if (std::ferror(stdout)) output_failed("a part of it is lost");  // of lines that went on; nobody has kept why
   std::cout.flush();
@@ -88,9 +88,9 @@ void run(CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   plait::keep_standard_descriptors();
-  // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
+  // A write beyond `ulimit -f` then fails like one on a full disk, and its error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
-  // Whoever started us may ignore it, and then no process that we start could be waited for.
+  // The parent process may ignore it, and then no child could be waited for.
   std::signal(SIGCHLD, SIG_DFL);
   // Ranks, data files and peers take descriptors; the usual 1024 are for programs that call select().
   rlimit descriptors{};
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     plait::run(app, argc, argv);
   } catch (const CLI::ParseError& error) {
     std::cerr << plait::usage_text(app, error);
-    return 2;  // CLI11's own codes are many
+    return 2;  // CLI11 has many codes of its own
   } catch (const plait::launch::Interrupted& error) {
     if (*error.what()) plait::message_to_stderr(error.what());
     plait::launch::end_by(error.signal());

@@ -38,7 +38,7 @@
 namespace plait {
 namespace {
 
-// Tables of more ranks than this are by pipeline rank.
+// Above this, tables have a row per pipeline rank.
 constexpr int most_rows = 64;
 constexpr int most_traced = 16;
 
@@ -153,7 +153,7 @@ nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
   return json;
 }
 
-// Of all ranks, or of one of each pipeline coordinate where that is more than a browser takes.
+// For all ranks, or for one per pipeline coordinate if a browser could not show all.
 void write_trace(const Plan& plan, const std::string& file) {
   const launch::SitedPlan& sited = plan.sited;
   const plan::Site site{.machine = sited.machine, .fabric = sited.fabric.get(), .kind = sited.kind};

@@ -40,7 +40,7 @@ struct StudyOptions {
   std::string program;
 };
 
-// What people read goes where it does not mix with the document.
+// Text for people goes to a stream that does not mix with the document.
 std::FILE* text_stream(bool json) { return json ? stderr : stdout; }
 
 void require_this_machine(const study::StudyData& data) {
@@ -61,8 +61,8 @@ void require_this_machine(const study::StudyData& data) {
   throw ConfigError({{"--only", only.text(), "holds for no point that would be " + what, "", 0}});
 }
 
-// Those for which it holds, left out or not, and the baseline, which is measured with any. Refused before a folder is made for
-// nothing.
+// The points that satisfy it, whether left out or not, plus the baseline, which is always measured. Refused before a folder is
+// made in vain.
 std::vector<study::Point> chosen_points(const study::Expression& only, const std::vector<study::Point>& points) {
   study::StudyData data;
   data.points = points;
@@ -169,12 +169,12 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   if (!folder.warning().empty()) message_to_stderr("warning: " + folder.warning());
   const study::StudyData& data = folder.data();
   require_this_machine(data);
-  // Relative paths are to where plait is started, and a point that does not find its data has failed for good.
+  // Relative paths start from plait's working directory, and a point that does not find its data fails for good.
   data::match_files(data.config.data.training_files(), data.config.data.training_key());
   data::match_files(data.config.data.validation, "data.validation");
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");
-  const launch::StopSignals signals;  // the first ends the point that runs; a second one this process, and with it the point
+  const launch::StopSignals signals;  // the first ends the running point; a second one ends this process, and with it the point
   StatusLine line(detect_terminal(stderr));
   study::RunnerOptions options;
   options.program = o.program;
@@ -183,7 +183,7 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   options.stop = [&] { return signals.wish() != launch::Stop::none; };
   options.advanced = [&](const study::Advance& advance) {
     line.print(round_line(data, *advance.round));
-    // One column is left free: a terminal wraps when the last one is written.
+    // One column stays free: a terminal wraps when the last one is written.
     line.update(shortened(advance_line(data, advance), line.width() - 1, line.options().unicode));
   };
   const study::StopReason reason = measure_study(folder, options);

@@ -1,4 +1,4 @@
-// What `plait study` can do: one function per subcommand of it. Each registers itself with `study`; and what they share.
+// The subcommands of `plait study`, one function each, and the functions they share. Each registers itself with `study`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,7 +19,7 @@ void add_study_fit_command(CLI::App& study, int& status);
 // points, round and collect: the steps of a study under Slurm. `program`: argv[0].
 void add_study_slurm_commands(CLI::App& study, int& status, const std::string& program);
 
-// All points, with a status line while the planner is at it; `ranks_per_node` as list_points() has it.
+// All points, with a status line while the planner works; `ranks_per_node` as in list_points().
 std::vector<study::Point> listed_points(const Config& config, const train::Environment& environment, int ranks_per_node);
 nlohmann::ordered_json topology_here(const Config& config);
 
@@ -27,15 +27,15 @@ struct MeasuringOptions {
   std::string program, only;  // argv[0]; an expression, or ""
   std::optional<int> round;   // only this one
 };
-// Measures what is left of `folder`, with a line for each round of a point. Returns why it stopped; of an interruption it has
-// told how to go on. ConfigError on another machine, or with another plait, than the study's.
+// Measures the rest of `folder`, with a line for each round of a point. Returns the reason why it stopped; after an
+// interruption it has said how to continue. ConfigError on another machine, or with another plait, than the study's.
 study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& options);
 
-// Simulates where the study wants it, writes the report, prints the tables, or with `json` one document. The exit status: 1
-// where study.bounds are exceeded.
+// Simulates if the study says so, writes the report, prints the tables, or with `json` one document. The exit status: 1 if
+// study.bounds are exceeded.
 int finish_study(study::StudyData& data, bool json);
 
-// Writes the folder of a study for Slurm and says what to do next.
+// Writes the folder of a study for Slurm and prints the next command.
 void prepare_for_slurm(const Config& config, const std::filesystem::path& folder);
 
 }  // namespace plait

@@ -20,7 +20,7 @@ struct CompareOptions {
 
 int run_compare(const CompareOptions& o) {
   const study::Comparison comparison = study::compare(study::read_study(o.before), study::read_study(o.after), o.comparison);
-  std::ofstream junit;  // not before there is something to write: readers choke on an empty file
+  std::ofstream junit;  // opened only when there is something to write: readers choke on an empty file
   if (!o.junit.empty()) {
     junit.open(o.junit);
     if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});

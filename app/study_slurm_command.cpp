@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Once: points that are listed stay as they are.
+// Runs once: listed points stay as they are.
 int list_points_into(const fs::path& folder) {
   if (!fs::exists(folder / "tasks") || !fs::exists(folder / "config.yaml"))
     throw ConfigError(folder.string() + ": was not made by plait study --slurm");

@@ -73,7 +73,7 @@ std::string counts(const Graph& graph) {
          ", " + several(static_cast<std::size_t>(nics), "NIC");
 }
 
-// Where the ranks of this machine's GPUs would run; GPUs that the driver has and this process does not see have none.
+// The bindings of ranks on this machine's GPUs; GPUs that the driver has and this process does not see have none.
 std::string ranks_here(const Graph& graph) {
   const std::size_t visible = cuda_gpus().size(), all = gpus_of(graph).size();
   if (all == 0) return "";
@@ -142,7 +142,7 @@ void add_topo_command(CLI::App& app, int& status) {
     if (o->hosts > 0) {
       topology.graph = replicate(topology.graph, {o->hosts, network_shape_from(o->network, "--network"), o->network_gb_per_s});
       topology.source += ", " + std::to_string(o->hosts) + " times";
-      // Of the one machine, and its nodes have other places now.
+      // These describe one machine, and its nodes have other indices now.
       topology.machine.gpus.clear();
       topology.machine.peers.clear();
       topology.machine.findings.clear();

@@ -33,14 +33,14 @@ struct TrainOptions {
   bool with_optimizer = false;
 };
 
-// What --init-from, --with-optimizer and --plan stand for, then --set.
+// The overrides behind --init-from, --with-optimizer and --plan, then --set.
 std::vector<std::string> overrides_of(const TrainOptions& options) {
   std::vector<std::string> overrides;
   if (!options.init_from.empty()) overrides.push_back("train.init_from.path=" + config::yaml_text(options.init_from, {}));
-  // A run's own configuration says where that run came from, which is nothing to those that come from it.
+  // A run's own configuration names that run's origin, which does not concern runs that start from it.
   if (options.resume.empty() && (options.with_optimizer || options.config.empty()))
     overrides.push_back(fmt::format("train.init_from.optimizer={}", options.with_optimizer));
-  // What that run did is not what this one was told to do.
+  // The other run's layout is not a request of this user.
   if (options.config.empty() && !options.plan.empty()) {
     const std::vector<std::string> open = plan::left_to_a_plan();
     overrides.insert(overrides.end(), open.begin(), open.end());
@@ -49,7 +49,7 @@ std::vector<std::string> overrides_of(const TrainOptions& options) {
   return overrides;
 }
 
-// What the run's own configuration or a file says, before a plan chooses.
+// The configuration of the run or the file, before a plan chooses.
 Config given_config(const TrainOptions& options) {
   if (!options.resume.empty() && (!options.init_from.empty() || options.with_optimizer)) {
     throw ConfigError("train: --resume goes on with a run, --init-from starts a new one: give one of the two");
@@ -95,8 +95,8 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--plan", options->plan,
                       "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
-    // From when the other ranks are there: until then a signal ends the process, as nothing is lost. It stays to the very end:
-    // one that comes when the run is over and the process on its way out must not make it a failure.
+    // Starts when the other ranks are there: until then a signal ends the process, as nothing is lost. It stays to the very
+    // end: a signal that comes after the run, while the process exits, must not make it a failure.
     auto [job, joined, passed] = launch::begin_job([&] { return config_of(*options); }, [] { launch::StopSignals().stay(); });
     if (!job.note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job.note);
     train::TrainRequest request;

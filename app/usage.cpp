@@ -28,7 +28,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
   }
-  // Only what is to be written behind the name.
+  // Only the part after the name.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const std::string type = option->get_type_name();  // "TEXT:{auto,cpu}", "INT:INT in [1 - 1024]"
@@ -95,7 +95,7 @@ std::string no_such_command(const CLI::App& of, const std::string& word, const s
   return "there is no command '" + word + "' of " + path + suggested(word, names) + " (" + help + " lists them)";
 }
 
-// Also a key of the configuration, where the command takes --set: many know it as an option from elsewhere.
+// Considers keys of the configuration too, if the command takes --set: many users know them as options elsewhere.
 std::string no_such_option(const CLI::App& command, const std::string& argument, const std::string& path) {
   const std::string option = argument.substr(0, argument.find('='));
   std::map<std::string, std::string> meant;  // by the words of a name

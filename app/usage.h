@@ -1,4 +1,4 @@
-// Help, and what is said of arguments that no command takes.
+// Help, and messages about arguments that no command takes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,11 +15,11 @@ namespace plait {
 // Lays help out for the width of stdout's terminal.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// Of an option's value: a number with a fraction, finite and within bounds.
+// Validates an option's value: a number with a fraction, finite and within bounds.
 CLI::Validator number_in(double least, double most);
 
-// The same of a whole number, which `value` is to hold: at least `least`. CLI11 alone makes another number of what is beyond
-// the type, and reads 010 as 8.
+// Validates a whole number for the type of `value`: at least `least`. CLI11 alone turns a number beyond the type into another
+// one, and reads 010 as 8.
 CLI::Validator whole_number_in(std::int64_t least, std::uint64_t most);
 template <std::integral T>
 CLI::Validator whole_number(const T& /*value*/, std::int64_t least = std::numeric_limits<T>::min()) {
@@ -37,8 +37,8 @@ CLI::Validator whole_number(const std::optional<T>& /*value*/, std::int64_t leas
 // `plait help [COMMAND]`. Added last.
 void add_help_command(CLI::App& app, int& status);
 
-// What to print on stderr of arguments that were refused: what is wrong with the first of them and what may have been meant,
-// or the help of a command of commands that was given none.
+// The text for stderr about refused arguments: the error in the first of them and the probable meaning, or the help of a
+// command that has subcommands and was given none.
 std::string usage_text(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace plait

@@ -30,7 +30,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
     return load_config(o.config, all, train::read_model_directory);
   };
   if (!o.job.empty()) return verify::run_verify_rank(verify::verify_job_from(o.job));
-  // First: what takes minutes must not end with a file that cannot be written.
+  // Checked first: minutes of work must not end with a file that cannot be written.
   if (!o.junit.empty()) require_writable(o.junit);
   verify::VerifyTable table(detect_terminal(o.json ? stderr : stdout));
   const verify::VerifyReport report =
@@ -59,7 +59,7 @@ void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
                    "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")
       ->type_name("LAYOUT");
   command->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
-  // One rank of one job: verify starts itself with it where ranks are processes.
+  // One rank of one job: verify starts itself with this option if ranks are processes.
   command->add_option("--job", o->job)->group("");
   command->callback([o, &status, argc, argv] { status = run(*o, argc, argv); });
 }
