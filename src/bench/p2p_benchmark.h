@@ -38,9 +38,8 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 // {"benchmark": "p2p", "mode", "ranks", "device", "backend", "rounds", "sizes": [bytes], "notes": [text], "pairs": [
 //   {"from", "to", "link", "nvlinks", "peer_access", "warning": text, if there is reason to warn,
 //    "nominal_gb_per_s", if it is known; "slow": text, if no method reaches 70 % of that,
-//    "pcie": {"from", "to"}, for GPUs that report it: {"gt_per_s", "width", "most_gt_per_s", "most_width"}, the fastest during
-//    the
-//            messages, and "trained_down": text, if that is less than the device could,
+//    "pcie": {"from", "to"}, for GPUs that report it: {"gt_per_s", "width", "most_gt_per_s", "most_width"}, the fastest
+//            during the messages, and "trained_down": text, if that is less than the device could,
 //    "before_after": {"without", "with": {"transport", "latency_microseconds", "gb_per_s"}, each if there is one,
 //    "latency_ratio",
 //            "rate_ratio": of without to with, and of with to without}, with `before_after` only,

@@ -38,7 +38,7 @@ class Profile {
   // log N of the minimum, wherever it lies; NaN if the parabola has none.
   double log_minimum() const { return log_minimum_of(coefficients_); }
 
-  // The same for the parabola through losses resampled by signs from `random`.
+  // log_minimum() of the parabola through losses resampled by signs from `random`.
   double resampled_log_minimum(const Random& random, std::uint64_t first, std::uint64_t bootstrap) const {
     std::vector<double> losses(size());
     for (std::size_t i = 0; i < size(); ++i) {

@@ -33,12 +33,10 @@ struct Discovered {
 //   C2C      NVML's figure for the links that are up, to the NUMA node of the GPU.
 //   PCIe     nominal_pcie_gb_per_s of the highest generation that both ends support (an idle link runs slower) and of the lanes
 //            that run now. A switch is one node; its edge upwards is its upstream port's link, which all devices below it
-//            share. A
-//            host bridge reaches the memory of its NUMA node as fast as all its root ports together.
+//            share. A host bridge reaches the memory of its NUMA node as fast as all its root ports together.
 //   SMP      one figure for every two NUMA nodes.
-//   NICs     the rate of their active ports (InfiniBand) or the interface's speed; no edge leads from them to a network, since
-//   the
-//            machine knows nothing about it. Interfaces that are functions of a NIC (SR-IOV) are not counted again.
+//   NICs     the rate of their active ports (InfiniBand) or the interface's speed; no edge leads from them to a network,
+//            since the machine knows nothing about it. Interfaces that are functions of a NIC (SR-IOV) are not counted again.
 //
 // GPUs that sysfs does not list are attached to the NUMA node if it is known, or to one without a number, and a finding says
 // so. Always returns a graph, even if the machine hides things; the findings list what was missing.

@@ -8,18 +8,16 @@
 // accumulated (f32 or f64).
 //
 //   one product      e = u(stored) + u(summed) √K, K the longest sum in a segment: hidden, ffn, heads × head_dim or sequence
-//   through a model  every segment independently adds the errors of two products forward and of as many backward to its
-//   input's,
-//                    the ends of the model twice as many:
+//   through a model  every segment independently adds the errors of two products forward and of as many backward to those
+//                    of its input, the ends of the model twice as many:
 //                    tensor = c e √(4 (segments + 2))
 //   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
 //                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
 //   gradient norm    is a number that all counted tokens contribute to, with errors as independent as these are, summed over
 //                    micro-batches in f32 at best: norm = gradient / √counted + c u(f32) √micro-batches
 //   loss             likewise, from the logits: loss = tensor (logits / loss) / √counted + c u(f32) √micro-batches, where
-//   `logits`
-//                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
-//                    are of the size of its gain, times rows of a table that is still much as it was drawn
+//                    `logits` stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose
+//                    elements are of the size of its gain, times rows of a table that is still much as it was drawn
 // In a step without a counted target, loss and norm are 0 in any order, and only the second part of their bounds remains.
 //
 // FP8 operands (precision.matmul) are rounded once more, by 2^-4 at most. A layout rounds them with the serial run's scales, so

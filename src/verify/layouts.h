@@ -20,8 +20,7 @@ LayoutRequest parse_layout(const std::string& text, const std::string& key = "ve
 
 // Every mesh of `ranks` ranks with every schedule and ZeRO stage, including layouts that a model may not allow:
 //   pipeline > 1   every built-in schedule, with two stages per rank if it takes any number. At any size also the file's
-//   schedule
-//                  in `base`, if it is for as many pipeline ranks
+//                  schedule in `base`, if it is for as many pipeline ranks
 //   data > 1       ZeRO 0, 1, 2
 //   tensor > 1     with sequence parallelism, and once per mesh without (1f1b, ZeRO 0)
 // Everything else is as in `base`.

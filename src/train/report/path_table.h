@@ -14,8 +14,7 @@ namespace plait::train {
 // On rank 0; null elsewhere. Collective over `meeting`, which includes all ranks. `own`: paths_of() this rank.
 // {"hosts": [{"host", "ranks": [..]}],
 //  "peers": [{"from", "to", "link", "peer_access", "reason": why not, if it is known}]  for every two ranks of one host; if
-//  they
-//            are CPUs, all joined alike, one row with "every_two_of": [..] instead of "from" and "to"
+//            they are CPUs, all joined alike, one row with "every_two_of": [..] instead of "from" and "to"
 //  "groups": [{"group", "ranks": [..], "by", "algorithms": [..], "channels", "unknown": why, if the ways are not known
 //              "ways": [{"carrier", "via", "channels", "pairs": [[from, to], ..]}]}]}  communicators and links, as in paths.h;
 //              "pairs": "all" if the ranks are CPUs, and every two use this way
