@@ -84,7 +84,7 @@ void print(const nlohmann::ordered_json& r) {
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
   if (r.contains("launch")) print_folded("  launch        " + r["launch"].get<std::string>());
-  const double on_device = r["memory"]["device_bytes"].get<double>();  // 0: of CPUs nobody says
+  const double on_device = r["memory"]["device_bytes"].get<double>();  // 0: unknown for CPUs
   fmt::print("  memory        {} planned{}\n", format_bytes(r["memory"]["planned_bytes"].get<double>(), 2),
              on_device > 0 ? ", " + format_bytes(on_device, 2) + " on the device" : "");
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();

@@ -13,7 +13,7 @@
 namespace plait::checkpoint {
 namespace {
 
-constexpr std::string_view note_prefix = "written-by-rank-";  // what finish() leaves for commit()
+constexpr std::string_view note_prefix = "written-by-rank-";  // finish()'s note for commit()
 constexpr std::uint64_t max_note_bytes = std::uint64_t{1} << 30;
 
 std::string note_name(int rank) { return std::string(note_prefix) + std::to_string(rank) + ".json"; }

@@ -4,7 +4,7 @@
 //   owner.lock   exclusive, held by rank 0's process; the file says which process that is
 //   ranks.lock   shared, held by every rank's process: ranks of a job whose rank 0 was killed may still be writing a
 //                checkpoint, so the next owner waits for the last of them
-// A process with neither must not change anything in the directory: leftovers there may be what a live rank is writing.
+// A process with neither must not change anything in the directory: a live rank may be writing the leftovers there.
 //
 // They are flock(2) locks. NFS clients since Linux 2.6.12 pass these on to the server, as byte-range locks of the whole file,
 // so that they hold between hosts (not with the mount options `nolock` and `local_lock=flock`); a client that does not come

@@ -85,7 +85,7 @@ class Meeting {
     say(topic, own);
     return {};
   }
-  // Everybody gets what `make` returns on `teller`, the only rank that calls it.
+  // All ranks get the result of `make` on `teller`, the only rank that calls it.
   template <typename Make>
   auto tell(int teller, const std::string& topic, const Make& make) -> decltype(make()) {
     if (rank_ != teller) return hear<decltype(make())>(topic, teller);
@@ -103,7 +103,7 @@ class Meeting {
     const std::vector<T> all = gather(topic, own);
     return *std::max_element(all.begin(), all.end());
   }
-  // CommError unless all say the same; it names two ranks that differ and what they say.
+  // CommError unless all words are equal; it names two ranks that differ, and their words.
   void agree(const std::string& topic, const Json& own);
   void meet(const std::string& topic);  // returns when everybody has arrived
 

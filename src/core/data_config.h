@@ -44,7 +44,7 @@ struct JsonlConfig {
   }
 };
 
-// A chat template of one's own. Members are what is written around the content of a message.
+// A user-defined chat template. The members are the texts around the content of a message.
 struct CustomTemplateConfig {
   std::string begin;
   std::string system_prefix, system_suffix, default_system;
@@ -92,7 +92,7 @@ struct DocumentTokenConfig {
   }
 };
 
-// One of several sources that training is blended of.
+// One of the sources that training data is blended from.
 struct DataSourceConfig {
   std::vector<std::string> files;  // globs
   double weight = 1.0;             // in proportion to the others'

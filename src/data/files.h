@@ -74,7 +74,7 @@ class TextReader {
 
   const DataFile& file_;
   const std::unique_ptr<ZstdReader> zstd_;  // null: the file holds the text itself
-  std::string buffer_;                      // text up to what was read
+  std::string buffer_;                      // text read so far
   std::size_t begin_ = 0;                   // of the unread text in buffer_
   std::uint64_t read_ = 0;                  // of a file that holds the text
   bool ended_ = false;

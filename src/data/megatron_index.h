@@ -1,4 +1,4 @@
-// The index of Megatron-LM's token data (IndexedDataset, once MMapIndexedDataset, version 1): NAME.idx beside NAME.bin.
+// The index of Megatron-LM's token data (IndexedDataset, once MMapIndexedDataset, version 1): NAME.idx next to NAME.bin.
 //
 // NAME.bin holds the tokens of all sequences, one sequence after another, and nothing else. NAME.idx, little-endian and packed:
 //   9 bytes    "MMIDIDX\0\0"

@@ -123,7 +123,7 @@ EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encode
 std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOptions& options, const DocumentEncoder& encoder,
                                          bool keep_open) {
   if (is_shard_index(file.path)) {
-    if (file.by_wildcard) return nullptr;  // it is read with the .bin beside it
+    if (file.by_wildcard) return nullptr;  // it is read with the .bin next to it
     throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
   }
   if (file.by_wildcard && is_packed_tokenizer(file.path)) return nullptr;

@@ -203,7 +203,7 @@ void end_job(const std::shared_ptr<comm::Rendezvous>& joined, const Config& conf
   try {
     if (const std::optional<RankContext> place = place_from_environment(config)) who = fmt::format("rank {}: ", place->rank);
   } catch (const std::exception&) {
-    who = "";  // the launcher's variables are what is wrong
+    who = "";  // the fault lies in the launcher's variables
   }
   joined->abort(who + error_text(error));
 }

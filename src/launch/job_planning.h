@@ -67,7 +67,7 @@ SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningW
 struct SettledJob {
   Config config;                // leaves nothing open; GPUs are placed (placement.strategy explicit)
   nlohmann::ordered_json plan;  // as written by plan/report.h; with an outside launcher, null on all ranks but rank 0
-  std::string note;             // a line about what was decided; "" if there was nothing to decide
+  std::string note;             // a line about the decisions; "" if there were none
 };
 
 // Like plan_on_site on this machine, except that a job that leaves nothing open may run without a prediction. `joined`: the

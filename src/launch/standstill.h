@@ -36,7 +36,7 @@ struct RankStanding {
 RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::ModelEnds ends,
                            const runtime::ProgressBoard::Reading& reading);
 
-// As a word of a meeting; reading throws InvalidWord, or what nlohmann::json throws, on anything else.
+// JSON for a meeting; reading anything else throws InvalidWord, or nlohmann::json's own exception.
 void to_json(nlohmann::ordered_json& json, const RankStanding& standing);
 void from_json(const nlohmann::ordered_json& json, RankStanding& standing);
 // True if all ranks that it names are among `size`; a peer's word may name others.

@@ -73,7 +73,7 @@ void to_json(comm::Json& json, const Alarm& alarm) { json = {{"what", alarm.what
 
 void from_json(const comm::Json& json, Alarm& alarm) {
   comm::Fields fields(json);
-  json.at("what").get_to(alarm.what);  // of several lines, perhaps
+  json.at("what").get_to(alarm.what);  // possibly of more than one line
   alarm.kind = static_cast<Alarm::Kind>(fields.integer("kind", 0, static_cast<int>(Alarm::Kind::failure)));
 }
 

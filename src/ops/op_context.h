@@ -50,7 +50,7 @@ struct WorkspaceNeeds {
 };
 
 // Bytes of workspace for a context on this kind of device; plain arithmetic, so memory can be planned without a device. The
-// caller carves it from its arena. Attention's part is an upper bound on what cuDNN 9 was seen to ask for; if a library wants
+// caller carves it from its arena. Attention's part is an upper bound on the observed requests of cuDNN 9; if a library wants
 // more, the ops throw InternalError naming both numbers.
 std::size_t workspace_bytes(DeviceKind kind, const WorkspaceNeeds& needs);
 

@@ -249,7 +249,8 @@ void require_usable(const LossPoint& point) {
   }
 }
 
-// Where the two slopes along 6 N D = flops are equal: alpha A / N^alpha = beta B / D^beta (Hoffmann et al., equation 4).
+// The point where the two slopes along 6 N D = flops are equal: alpha A / N^alpha = beta B / D^beta (Hoffmann et al., equation
+// 4).
 double ScalingLaw::best_parameters(double flops) const {
   return std::pow(alpha * A / (beta * B), 1 / (alpha + beta)) * std::pow(flops / 6, parameter_exponent());
 }

@@ -1,7 +1,7 @@
 // A study's folder, read. It is the whole interface between the runner, which writes it, and reports, comparisons and fits.
 //
 //   config.yaml        the study's configuration, resolved, with schedule.csv as in any run (checkpoint/run_directory.h)
-//   environment.json   what it ran on (train/report/environment.h), and the topology
+//   environment.json   its environment (train/report/environment.h), and the topology
 //   points.jsonl       one line per point, measured or pruned; written in one piece before anything is measured
 //   results.jsonl      append-only, one line per round, each on the disk before the next round starts; and one line for each
 //                      time that the study stopped

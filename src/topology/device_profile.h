@@ -24,7 +24,7 @@ struct StepInterval {
 
 struct DeviceProfile {
   std::string name;            // "H200"
-  std::string unit = "GPU";    // what one of them is called: "GPU", "CPU rank"
+  std::string unit = "GPU";    // the noun for one of them: "GPU", "CPU rank"
   bool has_bf16 = true;        // computes in bf16
   double half_peak_flops = 0;  // from the data sheet; 0: unknown
   double single_peak_flops = 0;

@@ -231,7 +231,7 @@ class Discovery {
       const std::optional<std::string> device = sysfs_.pci_device_of(folder);
       // Interfaces of an InfiniBand device are already counted among its ports.
       if (!device || is_virtual_function(*device) || (nics_.contains(*device) && has_infiniband(*device))) continue;
-      const std::int64_t megabits = read_integer(folder / "speed").value_or(0);  // -1: down, or nobody knows
+      const std::int64_t megabits = read_integer(folder / "speed").value_or(0);  // -1: down, or unknown
       add_nic(*device, name, megabits > 0 ? static_cast<double>(megabits) / 8000 : 0);
     }
   }

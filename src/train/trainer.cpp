@@ -420,7 +420,7 @@ class Trainer {
       if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
       if (validation && !std::isfinite(*validation)) {  // before the checkpoint: the next step, which would halt, may not come
-        meeting_.meet("ruined");  // what rank 0 recorded of the step is written before any rank ends the job
+        meeting_.meet("ruined");                        // rank 0's record of the step is written before any rank ends the job
         throw Error(fmt::format("step {}: validation loss {}: the weights that it made compute nothing finite; {}", step,
                                 unsigned_nan(*validation), kept()));
       }

@@ -18,7 +18,7 @@ class LoopThread final : public gloo::transport::tcp::Handler {
   LoopThread& operator=(const LoopThread&) = delete;
   ~LoopThread() override;
 
-  // Runs `work` on the loop's thread, waits until it is done and throws what it threw. One caller at a time.
+  // Runs `work` on the loop's thread, waits until it is done and rethrows its exception. One caller at a time.
   //
   // For sends and receives. They lock their connection, and while another thread holds that lock, the loop does not sleep but
   // keeps polling the connection's socket. If there are more threads than cores, the thread holding the lock then waits for the
@@ -34,7 +34,7 @@ class LoopThread final : public gloo::transport::tcp::Handler {
   void wake() noexcept;
 
   const int descriptor_;  // an eventfd, readable while there is something to do
-  std::mutex mutex_;      // guards what follows
+  std::mutex mutex_;      // guards the members below
   std::condition_variable done_;
   const std::function<void()>* work_ = nullptr;
   std::exception_ptr failure_;

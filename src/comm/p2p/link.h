@@ -43,7 +43,7 @@ class SharedByLinks {
  public:
   explicit SharedByLinks(Device device, std::chrono::milliseconds time_to_go = std::chrono::milliseconds(2'000))
       : release_stream_(device, StreamPriority::high), time_to_go_(time_to_go) {}
-  StreamRef release_stream() const { return release_stream_; }  // Mailbox: what it writes there never waits
+  StreamRef release_stream() const { return release_stream_; }  // for Mailbox, whose writes never wait
   void begin_to_go();
   std::chrono::milliseconds left_to_go() const;  // for the next link that goes; all of it before begin_to_go()
   int& relayed_by(const std::string& bus_id) { return relayed_by_[bus_id]; }  // links that a third GPU relays for

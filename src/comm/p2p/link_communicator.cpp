@@ -433,7 +433,7 @@ void LinkCommunicator::all_gather_into_free(StreamRef stream, View part, View da
     }
   });
   if (by_kernel) push_by_kernel(stream, copies, part.bytes());
-  // As in trade(): after the counters that others wait for.
+  // After the counters that others wait for, like in trade().
   for_each_other([&](int other) { counters.append(take_free_posts(peer(other))); });
   for_each_arrival([&](int other) { peer(other).from->await_signal(counters); });
   counters.enqueue(stream);

@@ -128,7 +128,7 @@ class LinkCommunicator final : public Communicator {
   // the news of places that have become free.
   static int next_place(Peer& p);
   static CountedCopy push(Peer& p, const Piece& piece);
-  // Where the next message from this rank lands, once `counters` have waited for it.
+  // The landing place of the next message from this rank, once `counters` have waited for it.
   static const std::byte* next_landing(Peer& p, CounterBatch& counters);
   // Tells the other end of the places that have become free. It waits for them in its next call but one at the earliest.
   static CounterBatch take_free_posts(Peer& p);

@@ -23,7 +23,7 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// CommError where /proc lacks what is needed.
+// CommError if /proc lacks the needed entries.
 ProcessIdentity this_process();
 
 }  // namespace plait::comm::p2p

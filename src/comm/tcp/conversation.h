@@ -25,7 +25,7 @@ struct Question {
 struct Answer {
   enum class Kind : char { yes = 'y', no = 'n', error = 'e' };  // set, there; exists already, not there; CommError
   Kind kind = Kind::no;
-  std::string text;  // the value, or what the error says
+  std::string text;  // the value, or the message of the error
 };
 
 std::string text_of(const Question& question);

@@ -140,7 +140,7 @@ class Client final : public Rendezvous {
   const TcpRendezvousSpec spec_;
   std::mutex mutex_;  // guards the members below
   std::vector<Conversation> idle_;
-  std::string proven_address_;       // where rank 0 was, if spec_.host has several; empty: not reached yet
+  std::string proven_address_;       // where rank 0 was, if spec_.host has more than one; empty: not reached yet
   std::optional<std::string> lost_;  // why
 };
 

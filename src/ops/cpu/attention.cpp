@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t block_rows = 64;
 
-// Where the parts of a packed buffer lie, in elements from the start of a batch entry's first row.
+// Offsets of the parts of a packed buffer, in elements from the start of a batch entry's first row.
 struct Packing {
   explicit Packing(const AttentionShape& s)
       : row((s.heads + 2 * s.kv_heads) * s.head_dim),

@@ -24,7 +24,7 @@ constexpr int most_warps = 32;
 constexpr int group_rows = 2;  // rows a block works on at once: one exchange of partial sums serves both
 constexpr int stages = 2;      // groups in flight: one being computed, one on its way from memory
 
-// The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only what it copied itself.
+// The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only its own copies.
 template <typename T, int Width>
 struct Slots {
   Pack<T, Width>* packs;
