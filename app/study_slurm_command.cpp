@@ -73,7 +73,7 @@ void prepare_for_slurm(const Config& config, const fs::path& folder) {
   fmt::print("{} points of at most {} ranks; {} rounds, each on {} node{} of {} ranks for at most {} minutes\n", shape.points,
              shape.most_ranks, shape.rounds.most, shape.nodes, shape.nodes == 1 ? "" : "s", shape.ranks_per_node,
              shape.minutes);
-  fmt::print("next: sh {}, with what sbatch needs here (--partition=..., --account=...)\n",
+  fmt::print("next: sh {}, with the options that sbatch needs here (--partition=..., --account=...)\n",
              shell_quoted((fs::canonical(folder) / "submit.sh").string()));
 }
 

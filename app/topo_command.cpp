@@ -101,7 +101,7 @@ void print(const TopoOptions& o, const Topology& topology) {
     std::string why;
     if (o.from.empty()) cuda_device_count(&why);
     text += "\nNo GPU" + (why.empty() ? std::string() : ": " + why) +
-            "\n  Ranks run on CPUs, several to a NUMA node and not bound, and pass messages through memory. Try a file: plait "
+            "\n  Ranks run on CPUs, share NUMA nodes, are not bound, and pass messages through memory. Try a file: plait "
             "topo --from FILE\n";
   }
   if (o.from.empty()) text += ranks_here(topology.graph);

@@ -402,8 +402,8 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   if (const auto outside = launch::started_from_outside()) {
     throw ConfigError(
         "bench calibrate: " + outside->launcher +
-        " has started several processes, and it measures one host, with its ranks as threads of one process: start it "
-        "once on each kind of host, by itself");
+        " has started more than one process, but this measures one host, with its ranks as threads of one process: start "
+        "it once on each kind of host, by itself");
   }
   const launch::LaunchPlan launch_plan = launch_of(request, request.ranks.ranks);
   const bool gpus = launch_plan.devices.front().is_cuda();

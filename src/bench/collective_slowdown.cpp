@@ -89,7 +89,7 @@ class RankSlowdown {
   void synchronize_reduces() {
     Event done(rank_.device);
     stream_.ref().record(done);
-    synchronize_within(done, request_.timeout, "all-reduces beside a model's steps");
+    synchronize_within(done, request_.timeout, "all-reduces during a model's steps");
   }
 
   double reduce_us() {

@@ -50,7 +50,7 @@ CheckpointWriter CheckpointWriter::begin(const std::filesystem::path& run_dir, s
   }
   if (!std::filesystem::is_directory(status_at(run_dir))) {
     throw Error("cannot write a checkpoint: the run's directory " + run_dir.string() +
-                " is gone, and with it what is needed to go on");
+                " is gone, and with it everything needed to continue");
   }
   create_private_directories(checkpoints_directory(run_dir));
   sync_directory(run_dir);

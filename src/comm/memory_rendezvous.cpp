@@ -103,7 +103,7 @@ class MemoryRendezvous final : public PolledRendezvous {
     struct stat status{};
     if (::fstat(descriptor_.get(), &status) != 0) fail("look at the shared memory");
     const auto end = static_cast<off_t>(end_);
-    if (status.st_size > end && ::ftruncate(descriptor_.get(), end) != 0) fail("cut off what a dead writer left");
+    if (status.st_size > end && ::ftruncate(descriptor_.get(), end) != 0) fail("cut off a dead writer's remains");
     const std::uint64_t at = end_ + header_bytes;
     write(at, record.data(), record.size());
     write(at + record.size(), value.data(), value.size());

@@ -81,7 +81,7 @@ CpuBinding binding_for(const CpuTopology& machine, int numa, const std::string& 
   binding.numa = numa;
   const hwloc_topology_t topology = CpuBindingAccess::of(machine);
   if (!topology) {
-    binding.obstacle = "the machine's processors and NUMA nodes cannot be told";
+    binding.obstacle = "the machine's processors and NUMA nodes are not known";
     return binding;
   }
   if (machine.numa_nodes().empty()) {

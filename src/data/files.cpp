@@ -106,7 +106,7 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
     const GlobMatcher walk{fs::path(glob)};
     std::error_code ignored;
     for (const std::string& unseen : walk.unseen())
-      problems.push_back({key, glob, "matches what cannot be read: " + unseen, "", 0});
+      problems.push_back({key, glob, "matches a path that cannot be read: " + unseen, "", 0});
     if (walk.files().empty() && walk.unseen().empty()) {
       const fs::file_status status = fs::status(glob, ignored);  // for a path without wildcards
       std::string rule = "matches no file";

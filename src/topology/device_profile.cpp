@@ -121,7 +121,7 @@ DeviceProfile nominal_profile(std::string_view device, const std::string& key) {
   std::string names;
   for (const std::string& known : nominal_profile_names()) names += (names.empty() ? "" : ", ") + known;
   throw ConfigError({{key, std::string(device),
-                      "is no device of which nominal figures are known: known are " + names +
+                      "is not a device with known nominal figures; known are " + names +
                           "; name the one that comes nearest, or measure it with `plait bench calibrate`",
                       "", 0}});
 }

@@ -193,7 +193,7 @@ class XmlReader {
     if (!addresses_.insert({parent.host, bus_id}).second)
       fail(line(pci), bus_id, "the host has another device at this PCI address");
     const std::string_view kind = pci.attribute("class").value();
-    if (kind.empty()) warn(pci, bus_id + ": <pci> without a class, which NCCL refuses: its class is taken from what it holds");
+    if (kind.empty()) warn(pci, bus_id + ": <pci> without a class, which NCCL refuses: its class follows from its contents");
     const std::vector<Xml> children = elements(pci, depth);
     const auto holds = [&](std::string_view name) {
       return std::any_of(children.begin(), children.end(), [&](Xml child) { return is(child, name); });
@@ -345,7 +345,7 @@ class XmlReader {
           warn(link.element, name + " lists a link to itself: ignored");
           continue;
         }
-        if (!kind.empty() && !is_gpu_class(kind)) warn(link.element, name + ": " + target + " is a GPU, whatever tclass says");
+        if (!kind.empty() && !is_gpu_class(kind)) warn(link.element, name + ": " + target + " is a GPU, despite its tclass");
         kinds[{link.gpu, found->second}] = is(link.element, "xgmi") ? LinkKind::xgmi : LinkKind::nvlink;
         entry = &listed[{link.gpu, found->second}];
       } else if (is_hidden(target)) {

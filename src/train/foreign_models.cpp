@@ -227,7 +227,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
     if (!foreign) write_text_file(out / "tokenizer_config.json", generic_tokenizer + "\n");
     if (!foreign && family == "qwen2")
       notes.push_back(
-          "AutoTokenizer of transformers 5 splits text by Qwen2's rules for a qwen2 model, whatever tokenizer.json says; "
+          "AutoTokenizer of transformers 5 splits text by Qwen2's rules for a qwen2 model, regardless of tokenizer.json; "
           "PreTrainedTokenizerFast.from_pretrained() reads the file");
   } else if (!foreign) {
     notes.push_back("no tokenizer.json: the run's tokenizer is " + config.data.tokenizer);

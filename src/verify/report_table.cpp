@@ -133,7 +133,7 @@ void VerifyTable::summarize(const VerifyReport& report) {
   if (report.weak()) {
     const auto by_rounding = [](const ModelReport& model) { return std::ranges::any_of(model.weak, &WeakBound::by_rounding); };
     print_folded(std::ranges::any_of(report.models, by_rounding)
-                     ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
+                     ? "a larger verify.lr or a smaller verify.epsilon makes updates larger than the rounding of parameters"
                      : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
     // Bounds grow in proportion to steps, and errors faster once these are large.
     if (!all.passed() && all.of(ErrorKind::gradient).of_bound <= 1)

@@ -120,7 +120,7 @@ bool Proof::receive() {
 // The socket's buffer is empty before each message, so it takes the whole message.
 void Proof::send(const std::string& text) {
   const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent != static_cast<ssize_t>(text.size())) refuse(sent < 0 ? errno_text() : "it does not take what is sent");
+  if (sent != static_cast<ssize_t>(text.size())) refuse(sent < 0 ? errno_text() : "it does not accept the whole message");
 }
 
 void Proof::expect(Step step, std::size_t bytes) {

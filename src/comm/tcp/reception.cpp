@@ -151,7 +151,7 @@ short Caller::awaited() const { return proof_ && proof_->connecting() ? POLLOUT 
 std::string Caller::problem() const { return at(host_, port_) + ": " + problem_; }
 
 Proven Caller::take() {
-  require(done_, "a caller that has reached nobody");
+  require(done_, "a caller without a proven connection");
   const Secret session = proof_->session();
   return {proof_->number(), proof_->take_socket(), session};
 }

@@ -67,7 +67,7 @@ std::string Seal::apply(bool closing, std::string_view text, std::string_view ta
   }
   std::array<unsigned char, 16> rest{};  // GCM leaves nothing for the end
   if (EVP_CipherFinal_ex(cipher.get(), rest.data(), &more) != 1) {
-    throw CommError("what arrived was changed on its way, or is not of this job");
+    throw CommError("a message was changed on its way, or belongs to another job");
   }
   if (closing) {
     tag_out.resize(tag_bytes);

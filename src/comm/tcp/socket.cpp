@@ -170,7 +170,7 @@ std::string local_address(const std::string& wanted) {
     try {
       for (const std::string& address : addresses_of(wanted)) {
         if (!is_wildcard(address) && is_local(address)) return address;
-        why = is_wildcard(address) ? "is every address of this host, and the others have to be told one"
+        why = is_wildcard(address) ? "stands for every address of this host, but the others need a single one"
                                    : "is no address of this host";
       }
     } catch (const CommError& error) {

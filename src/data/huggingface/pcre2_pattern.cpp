@@ -132,12 +132,12 @@ class Translation {
         return folding.character >= from && folding.character <= value;
       };
       if (ignores_case() && std::ranges::any_of(long_foldings(), is_within))
-        refuse_folding("a class that holds what folds to several characters");
+        refuse_folding("a class with a character that folds to more than one");
       return;
     }
     if (!ignores_case()) return literals_.clear();
     const std::vector<CodePoint> as = folded(value);
-    if (as.size() > 1) refuse_folding(fmt::format("U+{:04X}, which folds to several characters", value));
+    if (as.size() > 1) refuse_folding(fmt::format("U+{:04X}, which folds to more than one character", value));
     literals_.push_back(as.front());
     for (const LongFolding& folding : long_foldings()) {
       if (literals_.size() < folding.as.size()) continue;

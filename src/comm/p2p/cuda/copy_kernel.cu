@@ -184,7 +184,7 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
 void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks, std::uint32_t* blocks_done) {
   require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
   require(copies.size() <= most_copies, "copy_between_counters: too many copies");
-  require(blocks == 1 || (blocks > 1 && blocks_done), "copy_between_counters: several blocks need counters of their own");
+  require(blocks == 1 || (blocks > 1 && blocks_done), "copy_between_counters: more than one block needs counters");
   if (copies.empty()) return;
   for (const CountedCopy& copy : copies) require(copy.counter.counter, "copy_between_counters needs a counter");
   // Waiting blocks must not keep others from running.

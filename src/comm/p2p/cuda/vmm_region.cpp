@@ -166,7 +166,7 @@ std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& excha
   if (peers.length < spec.bytes || peers.length - spec.bytes > most_rounding) {
     exchange.refuse(spec.name, fmt::format("{} bytes of memory for a region of {}", peers.length, spec.bytes));
   }
-  if (peers.fabric != spec.fabric) exchange.refuse(spec.name, "the kind of handle is not what this end expects");
+  if (peers.fabric != spec.fabric) exchange.refuse(spec.name, "the handle is not of the kind that this end expects");
   const FileDescriptor descriptor = spec.fabric ? FileDescriptor() : exchange.take_descriptor(spec.name + "/descriptor");
   return explained(spec, "use the peer's memory", [&] {
     const VmmDriver driver;
