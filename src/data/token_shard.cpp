@@ -25,7 +25,7 @@ constexpr std::size_t header_bytes = header_words * sizeof(std::int32_t);
 constexpr std::int32_t magic_uint16 = 20240520, version_uint16 = 1;
 constexpr std::int32_t magic_uint32 = 20240801, version_uint32 = 7;
 // Words 3 and 4 of a header: there is an index of documents, and it masks tokens.
-constexpr std::int32_t index_magic = 0x74696c70;  // "plit"
+constexpr std::int32_t shard_index_magic = 0x74696c70;  // "plit"
 
 using Header = std::array<std::int32_t, header_words>;
 
@@ -135,7 +135,7 @@ TokenShard::TokenShard(const std::filesystem::path& path, bool documents) : file
            fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
                        bytes < expected ? "is truncated" : "is longer than its header says", tokens_, expected, bytes));
   }
-  if (header[3] != index_magic || (!documents && header[4] == 0)) return;
+  if (header[3] != shard_index_magic || (!documents && header[4] == 0)) return;
   const std::filesystem::path index_path = document_index_path(path);
   std::error_code ignored;
   if (!std::filesystem::exists(index_path, ignored)) {
@@ -220,7 +220,7 @@ void TokenShardWriter::finish() { finish(0, 0); }
 
 void TokenShardWriter::finish(const DocumentMarks& marks) {
   write_document_index(document_index_path(path_), tokens_, marks);
-  finish(index_magic, marks.masked_runs().empty() ? 0 : 1);
+  finish(shard_index_magic, marks.masked_runs().empty() ? 0 : 1);
 }
 
 void TokenShardWriter::finish(std::int32_t index, std::int32_t masked) {

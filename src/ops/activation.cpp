@@ -2,24 +2,14 @@
 
 #include "ops/argument_check.h"
 #include "ops/implementations.h"
-#include "ops/quantize.h"
 
 namespace plait::ops {
-namespace {
-
-// `scale` receives find_scale() of `written`.
-void check_scale(const ArgumentCheck& check, const char* name, const View& written, const View& scale) {
-  check.optional_tensor("scale", scale, DType::f32, {scale_floats});
-  if (scale) check.fp8_operand(name, written);
-}
-
-}  // namespace
 
 void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View scale) {
   const ArgumentCheck check("gelu_forward", stream, context);
   check.compute_tensor("x", x, x.shape.rank());
   check.tensor("y", y, x.dtype, x.shape);
-  check_scale(check, "y", y, scale);
+  check.scale_of("y", y, scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::gelu_forward(stream, context, x, y, scale);
   }
@@ -31,7 +21,7 @@ void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View d
   check.compute_tensor("x", x, x.shape.rank());
   check.tensor("dy", dy, x.dtype, x.shape);
   check.tensor("dx", dx, x.dtype, x.shape);
-  check_scale(check, "dx", dx, scale);
+  check.scale_of("dx", dx, scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::gelu_backward(stream, context, x, dy, dx, scale);
   }
@@ -44,7 +34,7 @@ void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, 
   check.that(gate_up.shape[1] % 2 == 0, "gate_up", "of an even number of columns", describe(gate_up));
   check.tensor("y", y, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   check.distinct("y", y, "gate_up", gate_up);
-  check_scale(check, "y", y, scale);
+  check.scale_of("y", y, scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::swiglu_forward(stream, context, gate_up, y, scale);
   }
@@ -61,7 +51,7 @@ void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy
   check.optional_tensor("y", y, dy.dtype, dy.shape);
   check.distinct("y", y, "gate_up", gate_up);
   check.distinct("y", y, "dgate_up", dgate_up);
-  check_scale(check, "dgate_up", dgate_up, scale);
+  check.scale_of("dgate_up", dgate_up, scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
   }

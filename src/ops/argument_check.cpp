@@ -60,6 +60,11 @@ void ArgumentCheck::fp8_operand(const char* name, const View& view) const {
   that(view.shape[1] % fp8_multiple == 0, name, "of columns that are a multiple of 16", describe(view));
 }
 
+void ArgumentCheck::scale_of(const char* name, const View& written, const View& scale) const {
+  optional_tensor("scale", scale, DType::f32, {scale_floats});
+  if (scale) fp8_operand(name, written);
+}
+
 void ArgumentCheck::same_elements(const char* name, const View& view, std::int64_t elements) const {
   if (view && view.elements() == elements) return;
   fail(name, "of " + std::to_string(elements) + " elements", describe(view));

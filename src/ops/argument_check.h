@@ -25,6 +25,8 @@ class ArgumentCheck {
   void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // exactly this, or empty
   // Requires [rows, columns] as find_scale() and quantize() (ops/quantize.h) need it.
   void fp8_operand(const char* name, const View& view) const;
+  // Requires nothing, or what receives find_scale() of `written`.
+  void scale_of(const char* name, const View& written, const View& scale) const;
   // Requires the gradient of a parameter: type `compute` or, for bf16, f32.
   void gradient(const char* name, const View& view, DType compute, const Shape& shape) const;
   void same_elements(const char* name, const View& view, std::int64_t elements) const;

@@ -2,7 +2,6 @@
 
 #include "ops/argument_check.h"
 #include "ops/implementations.h"
-#include "ops/quantize.h"
 
 namespace plait::ops {
 
@@ -11,11 +10,6 @@ namespace {
 void check_count(const ArgumentCheck& check, const char* name, const std::vector<View>& addends) {
   check.that(!addends.empty() && std::ssize(addends) <= most_norm_addends, name,
              ("1 to " + std::to_string(most_norm_addends) + " tensors").c_str(), std::to_string(addends.size()));
-}
-
-void check_scale(const ArgumentCheck& check, const char* name, const View& written, const View& scale) {
-  check.optional_tensor("scale", scale, DType::f32, {scale_floats});
-  if (scale) check.fp8_operand(name, written);
 }
 
 }  // namespace
@@ -40,7 +34,7 @@ void norm_forward(StreamRef stream, OpContext& context, const NormForward& args)
     check.absent("beta", args.beta, "for RMSNorm");
     check.absent("mean", args.mean, "for RMSNorm");
   }
-  check_scale(check, "y", args.y, args.scale);
+  check.scale_of("y", args.y, args.scale);
   check.that(args.epsilon >= 0, "epsilon", "not negative", std::to_string(args.epsilon));
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::norm_forward(stream, context, args);
@@ -75,7 +69,7 @@ void norm_backward(StreamRef stream, OpContext& context, const NormBackward& arg
     check.absent("mean", args.mean, "for RMSNorm");
     check.absent("dbeta", args.dbeta, "for RMSNorm");
   }
-  check_scale(check, "dx", args.dx, args.scale);
+  check.scale_of("dx", args.dx, args.scale);
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::norm_backward(stream, context, args);
   }

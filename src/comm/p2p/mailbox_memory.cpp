@@ -32,9 +32,9 @@ struct SlotSizes {
   std::size_t total() const { return bytes * static_cast<std::size_t>(count); }
 };
 
-constexpr std::size_t alignment = 256;
+constexpr std::size_t slot_alignment = 256;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+std::size_t aligned(std::size_t bytes) { return (bytes + slot_alignment - 1) / slot_alignment * slot_alignment; }
 
 SlotSizes slots_of(const MailboxSpec& spec) {
   if (spec.message_bytes == 0 || !spec.places.empty()) return {};
