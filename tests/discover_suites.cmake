@@ -5,7 +5,7 @@
 #   SWEEPS   so are these; they carry the label `sweep` besides
 #   LABEL    label of all but suites whose name starts with Gpu: those carry the label `gpu`. Where there is a GPU, their tests
 #            are apart, each in a process that has used none
-#   COST     CTest starts the costly first; what is apart, before its room's suites
+#   COST     CTest starts the costly first: sweeps before all, which take longest, and what is apart before its room's suites
 #   SKIPPED  exit status of a program that skipped a test and failed none (child_process.cpp)
 #
 # A suite of which some tests were skipped counts as skipped. So what skips by itself belongs into APART.
@@ -46,6 +46,7 @@ endif()
 string(REGEX REPLACE " +#[^\n]*" "" listing "${listing}")
 string(REPLACE "\n" ";" listing "${listing}")
 math(EXPR cost_apart "${COST} + 1")
+math(EXPR cost_sweep "${COST} + 100")
 set(suite "")
 set(together OFF)
 foreach(line IN LISTS listing)
@@ -64,7 +65,7 @@ foreach(line IN LISTS listing)
       add_entry(gpu_tests "${test}" "${test}" gpu ${COST})
       set(together ON)
     elseif(test MATCHES "${SWEEPS}")
-      add_entry(suites "${test}" "${test}" "${LABEL};sweep" ${cost_apart})
+      add_entry(suites "${test}" "${test}" "${LABEL};sweep" ${cost_sweep})
       list(APPEND apart "${test}")
     elseif(test MATCHES "${APART}")
       add_entry(suites "${test}" "${test}" "${LABEL}" ${cost_apart})

@@ -36,7 +36,7 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
   for (std::size_t n = 0; n < milliseconds.size(); ++n) {
     const parallel::Instruction& i = plan.train.instructions[n];
     std::string name = kind_text(i);
-    if (i.segment >= 0) name += " " + to_string(plan.sizes.shape.kind(i.segment));
+    if (i.segment >= 0) name += " " + plait::to_string(plan.sizes.shape.kind(i.segment));
     sums[name].first += 1;
     sums[name].second += static_cast<double>(milliseconds[n]);
   }
