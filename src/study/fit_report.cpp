@@ -14,12 +14,12 @@ using Of = std::function<double(const ScalingLaw&)>;
 
 constexpr double extrapolation = 10;  // multiple of the largest budget: a decade, the usual limit of trust in such fits
 
-struct Named {
+struct NamedEstimate {
   const char* name;
   Of of;
 };
 
-std::vector<Named> unknowns_of_law() {
+std::vector<NamedEstimate> unknowns_of_law() {
   return {{"E", [](const ScalingLaw& l) { return l.E; }},
           {"A", [](const ScalingLaw& l) { return l.A; }},
           {"alpha", [](const ScalingLaw& l) { return l.alpha; }},
@@ -27,12 +27,12 @@ std::vector<Named> unknowns_of_law() {
           {"beta", [](const ScalingLaw& l) { return l.beta; }}};
 }
 
-std::vector<Named> exponents_of_optimum() {
+std::vector<NamedEstimate> exponents_of_optimum() {
   return {{"parameter_exponent", [](const ScalingLaw& l) { return l.parameter_exponent(); }},
           {"token_exponent", [](const ScalingLaw& l) { return 1 - l.parameter_exponent(); }}};
 }
 
-std::vector<Named> optimum_at(double flops) {
+std::vector<NamedEstimate> optimum_at(double flops) {
   const auto best_loss = [flops](const ScalingLaw& l) { return l.loss(l.best_parameters(flops), l.best_tokens(flops)); };
   return {{"parameters", [flops](const ScalingLaw& l) { return l.best_parameters(flops); }},
           {"tokens", [flops](const ScalingLaw& l) { return l.best_tokens(flops); }},
@@ -45,9 +45,9 @@ Json estimate(double value, const Interval& interval) {
   return {{"value", value}, {"low", end(interval.low)}, {"high", end(interval.high)}};
 }
 
-Json estimates(const ScalingLawFit& fit, const std::vector<Named>& values) {
+Json estimates(const ScalingLawFit& fit, const std::vector<NamedEstimate>& values) {
   Json json = Json::object();
-  for (const Named& named : values) json[named.name] = estimate(named.of(fit.law), fit.interval(named.of));
+  for (const NamedEstimate& named : values) json[named.name] = estimate(named.of(fit.law), fit.interval(named.of));
   return json;
 }
 
@@ -66,7 +66,7 @@ std::string law_markdown(const LossFit& fit) {
       "--- | --- |\n",
       law.law.E, law.law.A, law.law.alpha, law.law.B, law.law.beta, 100 * law.residual_scale, 100 * law.confidence,
       law.bootstraps.size());
-  for (const Named& named : unknowns_of_law())
+  for (const NamedEstimate& named : unknowns_of_law())
     text += fmt::format("| {} | {} |\n", named.name, cell(named.of(law.law), law.interval(named.of)));
   const Of a = exponents_of_optimum().front().of;
   text += fmt::format("| a, of the best N ~ C^a | {} |\n", cell(a(law.law), law.interval(a)));
@@ -75,7 +75,7 @@ std::string law_markdown(const LossFit& fit) {
       "| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const double flops : fit.budgets) {
     text += fmt::format("| {:.3g}{}", flops, fit.extrapolates(flops) ? " (extrapolated)" : "");
-    for (const Named& named : optimum_at(flops)) text += " | " + cell(named.of(law.law), law.interval(named.of));
+    for (const NamedEstimate& named : optimum_at(flops)) text += " | " + cell(named.of(law.law), law.interval(named.of));
     text += " |\n";
   }
   return text;

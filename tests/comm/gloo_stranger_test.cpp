@@ -41,7 +41,9 @@ std::vector<std::string> start_ranks(int size) {
 TEST_F(GlooStranger, WhoConnectsToEveryPortChangesNothing) {
   constexpr int starts = 20, size = 3;
   Stranger stranger;
-  for (int start = 0; start < starts; ++start) EXPECT_THAT(start_ranks(size), Each(IsEmpty())) << "start " << start;
+  // On a busy machine a port may be closed again before the stranger looks.
+  for (int start = 0; start < starts || (stranger.ports() < starts / 2 && start < 10 * starts); ++start)
+    EXPECT_THAT(start_ranks(size), Each(IsEmpty())) << "start " << start;
   stranger.leave();
   RecordProperty("ports", stranger.ports());
   EXPECT_GE(stranger.ports(), starts / 2) << "the test does not show anything: the stranger came too late";
@@ -51,7 +53,7 @@ TEST_F(GlooStranger, WhoConnectsToEveryPortChangesNothing) {
 
 TEST_F(GlooStranger, MoreSilentOnesThanThereIsRoomForDoNotKeepARankOut) {
   int ports = 0;
-  for (int start = 0; start < 3; ++start) {
+  for (int start = 0; start < 3 || (ports < 3 && start < 60); ++start) {
     Stranger stranger(static_cast<int>(Reception::least_room) + 20);
     EXPECT_THAT(start_ranks(3), Each(IsEmpty()));
     stranger.leave();

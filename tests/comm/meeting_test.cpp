@@ -276,11 +276,11 @@ TEST_P(MeetingKind, WhoIsBusyNoLongerIsNot) {
 
 TEST_P(MeetingKind, AnAbortEndsTheWaitForOneThatIsBusy) {
   const auto mine = store();
-  Meeting peer(*mine, "test", 1, 2, milliseconds(4));
+  Meeting peer(*mine, "test", 1, 2, milliseconds(40));
   const auto busy = peer.busy();
   auto waiter = std::async(std::launch::async, [&] {
     const auto own = store();
-    Meeting meeting(*own, "test", 0, 2, milliseconds(40));
+    Meeting meeting(*own, "test", 0, 2, milliseconds(400));
     return error_of<CommError>([&] { meeting.hear<int>("word", 1); });
   });
   mine->get("test/busy/1/20", seconds(30));
