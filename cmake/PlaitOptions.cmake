@@ -14,8 +14,8 @@ endif()
 # A full build of units of several sources is several times less work; a change to one file is more. The sources of a room, and the
 # tests of a folder, share one namespace for what only one of them uses, so names are not repeated there.
 option(PLAIT_UNITY "Compile the sources of a room in units of several; OFF, for development: each alone" ON)
-# A room in one unit is two thirds of the work of the same room in units of 12: headers and templates are compiled once. It takes up to
-# 2 GB and leaves no more than 30 units. Machines that have CUDA have the processors for more.
+# A room in one unit is two thirds of the work of the same room in units of 12, since headers and templates are compiled once. It takes
+# up to 2 GB. With CUDA, names of a room's sources are held apart only within units of 12.
 set(unity_sources 0)
 if(PLAIT_HAS_CUDA)
   set(unity_sources 12)
