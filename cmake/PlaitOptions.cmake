@@ -15,12 +15,8 @@ endif()
 # tests of a folder, share one namespace for what only one of them uses, so names are not repeated there.
 option(PLAIT_UNITY "Compile the sources of a room in units of several; OFF, for development: each alone" ON)
 # A room in one unit is two thirds of the work of the same room in units of 12, since headers and templates are compiled once. It takes
-# up to 2 GB. With CUDA, names of a room's sources are held apart only within units of 12.
-set(unity_sources 0)
-if(PLAIT_HAS_CUDA)
-  set(unity_sources 12)
-endif()
-set(PLAIT_UNITY_SOURCES ${unity_sources} CACHE STRING "Sources in a unit; 0: all that a target has")
+# up to 2 GB.
+set(PLAIT_UNITY_SOURCES 0 CACHE STRING "Sources in a unit; 0: all that a target has")
 set(CMAKE_UNITY_BUILD ${PLAIT_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE ${PLAIT_UNITY_SOURCES})
 
