@@ -41,7 +41,7 @@ plan::Calibration calibrate_with_progress(bench::CalibrationRequest request) {
 void print(const plan::Calibration& c) {
   fmt::print("{}\n", folded(c.device + ": " + c.model, terminal_width(stdout), 4));
   TextTable segments({{"segment", Align::left},
-                      {"tensor"},
+                      {to_string(segment_axis)},
                       {"micro-batch"},
                       {"recompute", Align::left},
                       {"head", Align::left},

@@ -47,7 +47,7 @@ Config configuration(const StepOptions& o) {
                                   "train.steps=1000",
                                   fmt::format("train.global_batch={}", o.batch * o.micro_batches * data),
                                   fmt::format("train.micro_batch={}", o.batch),
-                                  fmt::format("parallel.data={}", data),
+                                  fmt::format("{}={}", axis_key(rest_axis), data),
                                   fmt::format("parallel.zero={}", o.zero),
                                   fmt::format("launch.ranks={}", data)};
   if (!has_vocab) set.push_back("model.vocab=256");
@@ -59,12 +59,15 @@ Config configuration(const StepOptions& o) {
 std::string tflops_text(double tflops) { return fmt::format("{:.{}f} TFLOP/s", tflops, tflops < 1 ? 4 : 1); }
 
 void print(const nlohmann::ordered_json& r) {
-  const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
+  std::string layout;
+  AxisSet::all().for_each([&](Axis axis) {
+    layout += fmt::format("{}{} {}", layout.empty() ? "" : " × ", to_string(axis), r["layout"][to_string(axis)].get<int>());
+    if (axis == stage_axis) layout += fmt::format(" ({})", r["schedule"].get<std::string>());
+  });
   const int width = terminal_width(stdout);
   const auto print_folded = [&](const std::string& line) { fmt::print("{}\n", folded(line, width, 16)); };
-  print_folded(fmt::format("{} on {} × {}: pipeline {} ({}) × data {} × tensor {}, zero {}", r["model"].get<std::string>(),
-                           r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"),
-                           r["schedule"].get<std::string>(), size("data"), size("tensor"), r["zero"].get<int>()));
+  print_folded(fmt::format("{} on {} × {}: {}, zero {}", r["model"].get<std::string>(), r["ranks"].get<int>(),
+                           r["device"].get<std::string>(), layout, r["zero"].get<int>()));
   if (r.contains("alone"))
     print_folded(fmt::format("  alone         rank {} on one device, with copies of its own data for the others'",
                              r["alone"].get<int>()));

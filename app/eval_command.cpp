@@ -48,13 +48,13 @@ std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view
 // Evaluation passes one micro-batch at a time, so the schedule does not change the result.
 void require_any_number(const ParallelConfig& parallel) {
   const auto kind = parallel.schedule;
-  if (parallel.pipeline <= 1 || !kind || !schedule_row(*kind).in_rounds) return;
+  if (parallel.size[stage_axis] <= 1 || !kind || !schedule_row(*kind).in_rounds) return;
   throw ConfigError(
       {{"parallel.schedule", schedule_name(parallel),
-        fmt::format("passes on a multiple of parallel.pipeline={} micro-batches, but plait eval does one at a time: "
+        fmt::format("passes on a multiple of {}={} micro-batches, but plait eval does one at a time: "
                     "leave schedule and virtual_stages out of --layout, or take schedule=1f1b virtual_stages=1; the "
                     "result is the same",
-                    parallel.pipeline),
+                    axis_key(stage_axis), parallel.size[stage_axis]),
         "", 0}});
 }
 
@@ -84,7 +84,8 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
     overrides.push_back("data.sequence_length=" + std::to_string(train::sequence_length_of(o.tokens)));
   }
   overrides.insert(overrides.end(), o.set.begin(), o.set.end());
-  const std::int64_t batch = last_of(overrides, "train.micro_batch", 1) * last_of(overrides, "parallel.data", 1);
+  std::int64_t batch = last_of(overrides, "train.micro_batch", 1);
+  batch_axes.for_each([&](Axis axis) { batch *= last_of(overrides, axis_key(axis), 1); });
   overrides.push_back("train.global_batch=" + std::to_string(batch));
   try {
     Config config = train::trained_config(run, overrides);

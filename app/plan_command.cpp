@@ -88,8 +88,16 @@ void add_row(TextTable& table, const std::string& ranks, const std::string& devi
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
   table.add({ranks, device, place, segments_text(p), format_count(static_cast<double>(parameters)),
-             fmt::format("{}", parallel::peak_in_flight(p.schedule, p.coordinates()[Axis::pipeline])),
+             fmt::format("{}", parallel::peak_in_flight(p.schedule, p.coordinates()[stage_axis])),
              bytes(p.memory.total_bytes()), bytes(activations)});
+}
+
+// make(axis) of all axes in the order of ranks.
+template <typename Make>
+std::string axes_joined(Make&& make) {
+  std::string text;
+  AxisSet::all().for_each([&](Axis axis) { text += (text.empty() ? "" : " ") + make(axis); });
+  return text;
 }
 
 void print(const Plan& plan) {
@@ -104,36 +112,36 @@ void print(const Plan& plan) {
                             : plural(first.micro_batches, "micro-batch"),
       plural(first.sizes.micro_batch.batch, "sequence"), plural(first.schedule.stages.count(), "stage"),
       100 * parallel::simulate(first.schedule).bubble_fraction());
-  if (layout.size(Axis::tensor) > 1) head += fmt::format("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
+  if (layout.size(segment_axis) > 1) head += fmt::format("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
   head += fmt::format("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
                       first.sizes.shape.head_segment());
   fmt::print("{}", folded(head, width, 4));
   TextTable table({{layout.ranks() > most_rows ? "ranks" : "rank"},
                    {"device", Align::left},
-                   {"pipeline data tensor"},
+                   {axes_joined([](Axis axis) { return to_string(axis); })},
                    {"segments", Align::left},
                    {"parameters"},
                    {"in flight"},
                    {"memory"},
                    {"activations"}});
-  const int per_stage = layout.ranks() / layout.size(Axis::pipeline);
-  for (int stage = 0; stage < layout.size(Axis::pipeline) && layout.ranks() > most_rows; ++stage) {
+  const int per_stage = layout.ranks() / layout.size(stage_axis);
+  for (int stage = 0; stage < layout.size(stage_axis) && layout.ranks() > most_rows; ++stage) {
     const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
     const auto all = [&](Axis axis) { return layout.size(axis) > 1 ? fmt::format("0-{}", layout.size(axis) - 1) : "0"; };
     add_row(table, fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "",
-            fmt::format("{} {} {}", stage, all(Axis::data), all(Axis::tensor)), p);
+            axes_joined([&](Axis axis) { return axis == stage_axis ? std::to_string(stage) : all(axis); }), p);
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
     add_row(table, std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)],
-            fmt::format("{} {} {}", c[Axis::pipeline], c[Axis::data], c[Axis::tensor]),
-            plan.stages()[static_cast<std::size_t>(c[Axis::pipeline])]);
+            axes_joined([&](Axis axis) { return std::to_string(c[axis]); }),
+            plan.stages()[static_cast<std::size_t>(c[stage_axis])]);
   }
   fmt::print("{}\n{}", table.text(width), folded(text_of(plan.sited.job, plan.sited.machine, plan.sited.context), width, 4));
 }
 
 void print_grid(const Plan& plan, int width) {
-  const bool exchanges = plan.stages().front().layout.size(Axis::tensor) > 1;
+  const bool exchanges = plan.stages().front().layout.size(segment_axis) > 1;
   fmt::print("\n{}", parallel::draw_programs(plan.programs,
                                              {.colour = ::isatty(STDOUT_FILENO) == 1, .exchanges = exchanges, .width = width}));
   if (exchanges)

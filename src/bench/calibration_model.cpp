@@ -39,11 +39,12 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   small.train.micro_batch = c.micro_batch;
   small.train.global_batch = c.micro_batch * CalibrationModel::micro_batches;
   small.parallel = ParallelConfig{};
-  small.parallel.data = 1, small.parallel.tensor = c.tensor,
+  small.parallel.size = single_rank;
+  small.parallel.size[segment_axis] = c.tensor;
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.recompute = c.recompute;
   if (!with_head) {
-    small.parallel.pipeline = 2;
+    small.parallel.size[stage_axis] = 2;
     small.parallel.stages = {static_cast<double>(blocks), 1};
   }
   return small;
@@ -76,10 +77,10 @@ bool fits(const parallel::RankPlan& plan, Device device) {
 std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
                                                          Device device, Stage stage) {
   const bool with_head = stage == Stage::with_head;
-  const parallel::Layout layout = parallel::make_layout(with_head ? 1 : 2, 1, c.tensor);
   const auto config_of = [&](std::int64_t blocks) { return small_model(config, vocab, c, blocks, stage); };
-  const auto plan_of = [&](const Config& small) { return parallel::make_rank_plan(small, vocab, layout, 0, device.kind); };
   Config small = config_of(fewest_blocks);
+  const parallel::Layout layout = parallel::make_layout(small.parallel.size);
+  const auto plan_of = [&](const Config& of) { return parallel::make_rank_plan(of, vocab, layout, 0, device.kind); };
   parallel::RankPlan plan = plan_of(small);
   if (!fits(plan, device)) return nullptr;
   const std::int64_t most = with_head ? blocks_to_time(plan.sizes, config.model.layers) : blocks_without_head;

@@ -110,7 +110,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   json["ranks"] = ranks;
   json["layout"] = parallel::to_json(plan.layout);
   json["schedule"] = plan.schedule.name;
-  json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates()[Axis::pipeline]);
+  json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates()[stage_axis]);
   json["stages"] = Json::array();
   for (const parallel::SegmentRange& segments : plan.stages) json["stages"].push_back({segments.first, segments.end - 1});
   json["zero"] = plan.zero;
@@ -219,9 +219,13 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
   if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty())
     throw ConfigError({{open.front(), "auto", "must be given for one rank by itself (--alone)", "", 0}});
   const ParallelConfig& p = config.parallel;
-  // As in a job of launch.ranks; fewer devices here are enough.
-  const std::int64_t data = p.data > 0 ? p.data : std::max<std::int64_t>(1, config.launch.ranks / (p.pipeline * p.tensor));
-  const parallel::Layout layout = parallel::make_layout(p.pipeline, data, p.tensor);
+  // As in a job of launch.ranks; there need not be as many devices here.
+  AxisSizes sizes = p.size;
+  if (sizes[rest_axis] == 0) {
+    const std::int64_t others = product(sizes, AxisSet::all().without(rest_axis));
+    sizes[rest_axis] = std::max<std::int64_t>(1, config.launch.ranks / others);
+  }
+  const parallel::Layout layout = parallel::make_layout(sizes);
   if (request.alone >= layout.ranks())
     throw ConfigError(fmt::format("--alone {}: the layout has ranks 0 to {}", request.alone, layout.ranks() - 1));
   return parallel::make_rank_plan(config, vocab, layout, static_cast<int>(request.alone), kind);

@@ -1,18 +1,102 @@
-// The axes of a mesh of ranks by name, and sets of them. What a mesh has of them, in which order and how large, is data
-// (parallel/mesh.h); groups of ranks and the sums that complete a parameter's gradient are sets of axes.
+// The axes of a mesh of ranks. Each is a row of one table, which says what its ranks divide among themselves and how they
+// communicate; everything else asks the table by property and iterates. How large the axes are is data: a value for each of
+// them is an AxisArray, a mesh is parallel/mesh.h, and groups of ranks are sets of axes.
+//
+// A new axis is a value and a row here, and code where its ranks compute something else (tests/build/axes_test.py).
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/names.h"
 
 namespace plait {
 
+// In the order of ranks, slowest first. What communicates most is closest: tensor-parallel ranks are neighbours and pipeline
+// ranks are furthest apart (Narayanan et al. 2021, section 3.3).
 enum class Axis { pipeline, data, tensor };
+
+// What the ranks along an axis divide among themselves. Those that divide layers or segments hold different parameters; all
+// others hold the same ones.
+enum class Splits {
+  nothing,
+  batch,     // sequences
+  segments,  // heads, columns and vocabulary of every segment
+  layers,    // the chain of segments
+};
+
+// When ranks along an axis communicate.
+enum class CommunicatesIn { segments, micro_batches, steps };
+
+// The key that says what collectives along an axis go by; none where ranks send messages only.
+enum class WayKey { none, exchanges, reductions };
+
+struct AxisRow {
+  Axis axis;
+  std::string_view name;       // of the key `parallel.NAME`, and in layouts, plans and reports
+  std::string_view adjective;  // of its ranks, in messages
+  Splits splits;
+  CommunicatesIn communicates;
+  WayKey way;
+  std::string_view traffic;  // what is on its links at the same time, in messages
+  std::int64_t usual;        // the default of its key; 0: auto
+  bool planned;              // `auto` is the planner's choice; else it is what the other axes leave of the ranks
+  std::string_view meaning;  // of its key, for the documentation
+};
+
+// In the order of keys.
+inline constexpr std::array axis_table{
+    AxisRow{.axis = Axis::data,
+            .name = "data",
+            .adjective = "data-parallel",
+            .splits = Splits::batch,
+            .communicates = CommunicatesIn::steps,
+            .way = WayKey::reductions,
+            .traffic = "data groups",
+            .usual = 0,
+            .planned = false,
+            .meaning = "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."},
+    AxisRow{.axis = Axis::tensor,
+            .name = "tensor",
+            .adjective = "tensor-parallel",
+            .splits = Splits::segments,
+            .communicates = CommunicatesIn::segments,
+            .way = WayKey::exchanges,
+            .traffic = "tensor groups",
+            .usual = 1,
+            .planned = true,
+            .meaning = "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns "
+                       "and rows, the embedding and the output projection by vocabulary. `auto`, here and in the keys that "
+                       "follow: the planner's choice (docs/planner.md)."},
+    AxisRow{.axis = Axis::pipeline,
+            .name = "pipeline",
+            .adjective = "pipeline-parallel",
+            .splits = Splits::layers,
+            .communicates = CommunicatesIn::micro_batches,
+            .way = WayKey::none,
+            .traffic = "messages",
+            .usual = 1,
+            .planned = true,
+            .meaning = "Pipeline-parallel size: ranks that share the chain of segments."},
+};
+inline constexpr int axis_count = static_cast<int>(axis_table.size());
+
+constexpr const AxisRow& row_of(Axis axis) {
+  return *std::find_if(axis_table.begin(), axis_table.end(), [axis](const AxisRow& row) { return row.axis == axis; });
+}
+
 template <>
-inline constexpr auto names<Axis> =
-    std::to_array<Name<Axis>>({{Axis::pipeline, "pipeline"}, {Axis::data, "data"}, {Axis::tensor, "tensor"}});
-inline constexpr int axis_count = static_cast<int>(names<Axis>.size());
+inline constexpr auto names<Axis> = [] {
+  std::array<Name<Axis>, axis_table.size()> list{};
+  for (const AxisRow& row : axis_table) list[static_cast<std::size_t>(row.axis)] = {row.axis, row.name};
+  return list;
+}();
 
 class AxisSet {
  public:
@@ -27,16 +111,18 @@ class AxisSet {
   }
   constexpr bool contains(Axis axis) const { return (bits_ & bit(axis)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
-  constexpr AxisSet without(Axis axis) const {
+  constexpr AxisSet without(AxisSet others) const {
     AxisSet set = *this;
-    set.bits_ &= ~bit(axis);
+    set.bits_ &= ~others.bits_;
     return set;
   }
+  constexpr AxisSet without(Axis axis) const { return without(AxisSet{axis}); }
   constexpr AxisSet with(Axis axis) const {
     AxisSet set = *this;
     set.bits_ |= bit(axis);
     return set;
   }
+  // In the order of ranks.
   template <typename Do>
   constexpr void for_each(Do&& what) const {
     for (const Name<Axis>& axis : names<Axis>) {
@@ -51,5 +137,105 @@ class AxisSet {
 };
 
 std::string to_string(AxisSet axes);  // "data, tensor"; "" of none
+
+// The axes whose rows `holds` finds right.
+template <typename Holds>
+constexpr AxisSet axes_where(Holds&& holds) {
+  AxisSet set;
+  for (const AxisRow& row : axis_table) {
+    if (holds(row)) set = set.with(row.axis);
+  }
+  return set;
+}
+constexpr AxisSet axes_that_split(Splits what) {
+  return axes_where([what](const AxisRow& row) { return row.splits == what; });
+}
+// The one axis that divides segments, or layers.
+consteval Axis axis_that_splits(Splits what) {
+  const auto row = std::find_if(axis_table.begin(), axis_table.end(), [what](const AxisRow& r) { return r.splits == what; });
+  return row->axis;
+}
+// Ranks along it share each segment; ranks along the other share the chain of them, as the schedule's ranks.
+inline constexpr Axis segment_axis = axis_that_splits(Splits::segments), stage_axis = axis_that_splits(Splits::layers);
+// Its `auto` is what the others leave of the ranks.
+inline constexpr Axis rest_axis =
+    std::find_if(axis_table.begin(), axis_table.end(), [](const AxisRow& row) { return !row.planned; })->axis;
+// Gradients are summed along it.
+inline constexpr Axis reduced_axis =
+    std::find_if(axis_table.begin(), axis_table.end(), [](const AxisRow& row) { return row.way == WayKey::reductions; })->axis;
+// Ranks along these see other sequences.
+inline constexpr AxisSet batch_axes = axes_that_split(Splits::batch);
+// Ranks along these hold the same parameters, and those along the others different ones, or other parts.
+inline constexpr AxisSet replica_axes =
+    axes_where([](const AxisRow& row) { return row.splits != Splits::layers && row.splits != Splits::segments; });
+inline constexpr AxisSet model_axes = AxisSet::all().without(replica_axes);
+
+// Those that communicate most first.
+inline constexpr auto axes_by_traffic = [] {
+  std::array<Axis, axis_table.size()> list{};
+  for (std::size_t n = 0; n < list.size(); ++n) list[n] = axis_table[n].axis;
+  std::sort(list.begin(), list.end(), [](Axis a, Axis b) { return row_of(a).communicates < row_of(b).communicates; });
+  return list;
+}();
+
+// A value for each axis; T{} where nothing is said.
+template <typename T>
+class AxisArray {
+ public:
+  constexpr AxisArray() = default;
+  constexpr AxisArray(std::initializer_list<std::pair<Axis, T>> values) {
+    for (const auto& [axis, value] : values) (*this)[axis] = value;
+  }
+  // make(row) for each axis.
+  template <typename Make>
+  static constexpr AxisArray of_rows(Make&& make) {
+    AxisArray all;
+    for (const AxisRow& row : axis_table) all[row.axis] = make(row);
+    return all;
+  }
+  constexpr T& operator[](Axis axis) { return values_[static_cast<std::size_t>(axis)]; }
+  constexpr const T& operator[](Axis axis) const { return values_[static_cast<std::size_t>(axis)]; }
+  friend constexpr bool operator==(const AxisArray&, const AxisArray&) = default;
+
+ private:
+  std::array<T, axis_count> values_ = {};
+};
+
+std::string to_string(const AxisArray<int>& places);  // "pipeline 0, data 3, tensor 0"
+
+// Ranks along each axis; 0 where that is not known, as with `auto`.
+using AxisSizes = AxisArray<std::int64_t>;
+// As a configuration has them that says nothing.
+inline constexpr AxisSizes usual_sizes = AxisSizes::of_rows([](const AxisRow& row) { return row.usual; });
+// One rank.
+inline constexpr AxisSizes single_rank = AxisSizes::of_rows([](const AxisRow&) { return std::int64_t{1}; });
+// Of some of the axes, by default all; 0 where one of them is.
+constexpr std::int64_t product(const AxisSizes& sizes, AxisSet axes = AxisSet::all()) {
+  std::int64_t ranks = 1;
+  axes.for_each([&](Axis axis) { ranks *= sizes[axis]; });
+  return ranks;
+}
+
+// The same with the size that is left of so many ranks for the axis that takes what the others leave; unchanged where it is
+// given, where the others are not known, and where they do not divide the ranks.
+AxisSizes with_rest(AxisSizes sizes, std::int64_t ranks);
+
+std::string way_key(WayKey way);  // "comm.reductions"
+std::string axis_key(Axis axis);  // "parallel.data"
+// Of all axes, or some, in the order of keys.
+std::vector<std::string> axis_keys(AxisSet axes = AxisSet::all());
+// "parallel.data * parallel.tensor"
+std::string axis_product(AxisSet axes = AxisSet::all());
+// make(row) of these axes in the order of keys, with `between` them.
+template <typename Make>
+std::string axes_text(AxisSet axes, std::string_view between, Make&& make) {
+  std::string text;
+  for (const AxisRow& row : axis_table) {
+    if (!axes.contains(row.axis)) continue;
+    if (!text.empty()) text += between;
+    text += make(row);
+  }
+  return text;
+}
 
 }  // namespace plait

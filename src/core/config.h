@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/axis.h"
 #include "core/choices.h"
 #include "core/config_limits.h"
 #include "core/data_config.h"
@@ -227,9 +228,8 @@ struct TrainConfig {
 };
 
 struct ParallelConfig {
-  std::int64_t data = 0;    // 0: auto, all ranks
-  std::int64_t tensor = 1;  // 0: auto, the planner's choice; so are 0, -1 and nothing below
-  std::int64_t pipeline = 1;
+  AxisSizes size = usual_sizes;  // 0: auto
+  // `auto` of these, nothing, 0 and -1, is the planner's choice.
   std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
   std::shared_ptr<const ScheduleFile> schedule_file;  // of ScheduleKind::file, as it was when the configuration was read
   // Of ScheduleKind::planned, no key: the passes that were planned for a machine, the same on all ranks of the job. Null: by
@@ -243,14 +243,7 @@ struct ParallelConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.auto_key("data", &ParallelConfig::data, k.whole(1, limits::ranks),
-               "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave.");
-    k.planned(k.auto_key("tensor", &ParallelConfig::tensor, k.whole(1, limits::ranks),
-                         "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns "
-                         "and rows, the embedding and the output projection by vocabulary. `auto`, here and in the keys that "
-                         "follow: the planner's choice (docs/planner.md)."));
-    k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.whole(1, limits::ranks),
-                         "Pipeline-parallel size: ranks that share the chain of segments."));
+    for (const AxisRow& row : axis_table) k.size_along(row, &ParallelConfig::size, k.whole(1, limits::ranks));
     k.planned(
         k.schedule("schedule", &ParallelConfig::schedule,
                    "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md); `planned`: listed "
@@ -298,6 +291,16 @@ struct CommConfig {
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
   std::string interface = "127.0.0.1";  // address, network interface or subnet that host communication listens on
+
+  // What collectives along an axis go by, as asked; nothing: auto, or messages only.
+  std::optional<CollectiveWay> way_along(Axis axis) const {
+    switch (row_of(axis).way) {
+      case WayKey::none: break;
+      case WayKey::exchanges: return exchanges;
+      case WayKey::reductions: return reductions;
+    }
+    return std::nullopt;
+  }
 
   template <typename Keys>
   static void declare(Keys& k) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/batch_split.h"
 #include "core/config.h"
 #include "core/schedule_file.h"
 
@@ -11,17 +12,12 @@ namespace plait {
 
 namespace {
 
-// 0 where the ranks are not known.
-std::int64_t micro_batches(const Config& config, std::int64_t data_parallel) {
-  return data_parallel == 0 ? 0 : config.train.global_batch / config.train.micro_batch / data_parallel;
-}
-
 std::int64_t segments(const Config& config) { return 2 * config.model.layers + 2; }
 
 }  // namespace
 
-std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
-  const std::int64_t micro_batches = plait::micro_batches(config, data_parallel), segments = plait::segments(config);
+std::string too_many_passes(const Config& config, const AxisSizes& sizes) {
+  const std::int64_t micro_batches = batch_split(config, sizes).micro_batches(), segments = plait::segments(config);
   if (micro_batches <= limits::passes / segments) return "";
   return fmt::format(
       "makes {} micro-batches on each data-parallel rank, through {} segments (2 * model.layers + 2) each: {} passes in a "
@@ -29,20 +25,20 @@ std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
       micro_batches, segments, micro_batches * segments, limits::passes, config.train.micro_batch);
 }
 
-bool has_partners(const Config& config, const MeshSizes& mesh) {
-  if (mesh.pipeline == 1) return micro_batches(config, mesh.data) > 1;
+bool has_partners(const Config& config, const AxisSizes& sizes) {
+  if (sizes[stage_axis] == 1) return batch_split(config, sizes).micro_batches() > 1;
   const ScheduleFile* file = config.parallel.schedule == ScheduleKind::file ? config.parallel.schedule_file.get() : nullptr;
   return file != nullptr && std::any_of(file->ranks.begin(), file->ranks.end(), [](const std::vector<StagePass>& passes) {
            return std::any_of(passes.begin(), passes.end(), [](const StagePass& pass) { return pass.braided; });
          });
 }
 
-std::string no_ahead(const Config& config, std::int64_t pipeline) {
-  if (pipeline > 1) {
+std::string no_ahead(const Config& config, std::int64_t pipeline_ranks) {
+  if (pipeline_ranks > 1) {
     return fmt::format(
-        "ahead is for ranks that have all stages, but parallel.pipeline={}, whose ranks begin with several forwards as it is: "
+        "ahead is for ranks that have all stages, but {}={}, whose ranks begin with several forwards as it is: "
         "take comm.braid=passes",
-        pipeline);
+        axis_key(stage_axis), pipeline_ranks);
   }
   if (config.parallel.schedule == ScheduleKind::file)
     return "ahead changes the order of passes, which parallel.schedule has from a file: change it there, and take "
@@ -50,18 +46,18 @@ std::string no_ahead(const Config& config, std::int64_t pipeline) {
   return "";
 }
 
-std::string no_halves(const Config& config, const MeshSizes& mesh) {
-  const std::int64_t half = config.train.micro_batch / 2, others = micro_batches(config, mesh.data);
+std::string no_halves(const Config& config, const AxisSizes& sizes) {
+  const std::int64_t half = config.train.micro_batch / 2, others = batch_split(config, sizes).micro_batches();
   if (config.train.micro_batch % 2 != 0) {
     return fmt::format(
         "halves need an even number of sequences, but train.micro_batch={}: take an even one, or comm.braid=passes",
         config.train.micro_batch);
   }
-  if (config.parallel.sequence_parallel && half * config.data.sequence_length % mesh.tensor != 0) {
+  if (config.parallel.sequence_parallel && half * config.data.sequence_length % sizes[segment_axis] != 0) {
     return fmt::format(
-        "parallel.tensor={} does not divide the tokens of half a micro-batch, {} times data.sequence_length={}, "
+        "{}={} does not divide the tokens of half a micro-batch, {} times data.sequence_length={}, "
         "with parallel.sequence_parallel: take a larger train.micro_batch, or comm.braid=passes",
-        mesh.tensor, half, config.data.sequence_length);
+        axis_key(segment_axis), sizes[segment_axis], half, config.data.sequence_length);
   }
   if (others > limits::passes / segments(config) / 2) {
     return fmt::format(

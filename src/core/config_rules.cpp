@@ -2,10 +2,13 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 #include <string_view>
 
+#include "core/axis.h"
+#include "core/batch_split.h"
 #include "core/config_schema.h"
 #include "core/pair_transport.h"
 #include "core/schedule_file.h"
@@ -22,12 +25,23 @@ std::int64_t head_dim(const Config& c) {
   return c.model.hidden % c.model.heads == 0 ? c.model.hidden / c.model.heads : 0;
 }
 
-// 0 when it is only known once the ranks are.
-std::int64_t data_size(const Config& c) {
-  if (c.parallel.data > 0) return c.parallel.data;
-  const std::int64_t others = c.parallel.tensor * c.parallel.pipeline;
-  return c.launch.ranks > 0 && c.launch.ranks % others == 0 ? c.launch.ranks / others : 0;
+// 0 of an axis whose size is only known once the ranks are.
+AxisSizes sizes_of(const Config& c) {
+  return c.launch.ranks > 0 ? with_rest(c.parallel.size, c.launch.ranks) : c.parallel.size;
 }
+
+BatchSplit batch_split(const Config& c) { return plait::batch_split(c, sizes_of(c)); }
+
+// Keys of a rule that depends on these and on the sizes of all axes.
+std::vector<std::string> with_axes(std::vector<std::string> first) {
+  for (std::string& key : axis_keys()) first.push_back(std::move(key));
+  return first;
+}
+
+// Sizes along two axes that some rules are about: ranks that share the segments, and those that share the chain of them.
+std::int64_t segment_ranks(const Config& c) { return c.parallel.size[segment_axis]; }
+std::int64_t pipeline_ranks(const Config& c) { return c.parallel.size[stage_axis]; }
+const std::string segment_key = axis_key(segment_axis), pipeline_key = axis_key(stage_axis);
 
 const ScheduleRow& row_of(const Config& c) { return schedule_row(c.parallel.schedule.value()); }
 
@@ -37,7 +51,7 @@ std::int64_t stages_per_rank(const Config& c) { return row_of(c).chunks_with(c.p
 // Stages of the whole pipeline.
 std::int64_t stages(const Config& c) {
   const ScheduleFile* file = c.parallel.schedule_file.get();
-  return file != nullptr ? std::ssize(file->rank_of_stage) : c.parallel.pipeline * stages_per_rank(c);
+  return file != nullptr ? std::ssize(file->rank_of_stage) : pipeline_ranks(c) * stages_per_rank(c);
 }
 
 // "2 with `zb-v`", of the schedules that always have several stages per rank.
@@ -55,15 +69,19 @@ bool takes_any_micro_batches(const ScheduleRow& row) { return row.is_candidate &
 bool splits_backward(const ScheduleRow& row) { return row.splits_backward; }
 bool keeps_backward_whole(const ScheduleRow& row) { return !row.splits_backward; }
 
-// Of a data-parallel rank in a step; 0 where that is not known, or not a whole number, which a rule of its own refuses.
+// Of a rank in a step; 0 where that is not known, or not a whole number, which a rule of its own refuses.
 std::int64_t micro_batches(const Config& c) {
-  const std::int64_t data = data_size(c), round = c.train.micro_batch;
-  if (data == 0 || c.train.global_batch % round != 0 || c.train.global_batch / round % data != 0) return 0;
-  return c.train.global_batch / round / data;
+  const BatchSplit split = batch_split(c);
+  return split.is_whole() ? split.micro_batches() : 0;
 }
 
 // Whether `divisor`, at most 2^16, divides a * b, whose product may overflow.
 bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a % divisor) * (b % divisor) % divisor == 0; }
+
+const char* count_word(int count) {
+  constexpr std::array words{"none", "one", "two", "three", "four", "five", "six"};
+  return words.at(static_cast<std::size_t>(count));
+}
 
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
@@ -120,6 +138,12 @@ double most_bytes(const Config& c) {
   return widest * (copies * parameters + real(c.train.global_batch) * sequence * activations);
 }
 
+// Of all axes but the first.
+template <typename Make>
+std::string other_axes(Make&& make) {
+  return axes_text(AxisSet::all().without(axis_table.front().axis), " times ", make);
+}
+
 // Rules that hold where every key is within its own bounds, and all of them together are too much.
 std::vector<CrossRule> size_rules() {
   return {
@@ -142,20 +166,26 @@ std::vector<CrossRule> size_rules() {
                                    "the sizes in model too",
                                    c.train.global_batch, c.data.sequence_length, bytes));
        }},
-      {{"parallel.data", "parallel.tensor", "parallel.pipeline"},
-       fmt::format("times `parallel.tensor` times `parallel.pipeline` is at most {}", limits::ranks.most),
+      {axis_keys(),
+       fmt::format("times {} is at most {}", other_axes([](const AxisRow& row) { return "`" + axis_key(row.axis) + "`"; }),
+                   limits::ranks.most),
        [](const Config& c) {
-         const ParallelConfig& p = c.parallel;
-         return unless(std::max<std::int64_t>(1, p.data) * p.tensor * p.pipeline <= limits::ranks.most,
-                       fmt::format("times parallel.tensor={} times parallel.pipeline={} must be at most {} ranks", p.tensor,
-                                   p.pipeline, limits::ranks.most));
+         std::int64_t ranks = 1;
+         for (const AxisRow& row : axis_table) {
+           ranks *= std::max<std::int64_t>(1, c.parallel.size[row.axis]);
+           if (ranks > limits::ranks.most) break;
+         }
+         return unless(ranks <= limits::ranks.most,
+                       fmt::format("times {} must be at most {} ranks", other_axes([&](const AxisRow& row) {
+                                     return fmt::format("{}={}", axis_key(row.axis), c.parallel.size[row.axis]);
+                                   }),
+                                   limits::ranks.most));
        }},
-      {{"train.global_batch", "train.micro_batch", "model.layers", "parallel.data", "parallel.tensor", "parallel.pipeline",
-        "launch.ranks"},
+      {with_axes({"train.global_batch", "train.micro_batch", "model.layers", "launch.ranks"}),
        fmt::format("makes at most {} passes in a step: `train.global_batch` / (`train.micro_batch` * data-parallel size) "
                    "micro-batches, each through 2 * `model.layers` + 2 segments",
                    limits::passes),
-       [](const Config& c) { return data_size(c) > 0 ? too_many_passes(c, data_size(c)) : std::string(); }},
+       [](const Config& c) { return too_many_passes(c, sizes_of(c)); }},
   };
 }
 
@@ -333,18 +363,16 @@ std::vector<CrossRule> train_rules() {
          return unless(!c.train.init_from.optimizer || !c.train.init_from.path.empty(),
                        "needs train.init_from.path (--init-from): the run or checkpoint to take it from");
        }},
-      {{"train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline", "launch.ranks"},
+      {with_axes({"train.global_batch", "train.micro_batch", "launch.ranks"}),
        "is a multiple of `train.micro_batch` times the data-parallel size",
        [](const Config& c) {
-         const std::int64_t data = data_size(c);
-         // Division first: the product of two numbers that a user typed may overflow.
-         if (data <= 1)
+         const BatchSplit split = batch_split(c);
+         if (split.ranks <= 1)
            return unless(c.train.global_batch % c.train.micro_batch == 0,
                          fmt::format("must be a multiple of train.micro_batch={}", c.train.micro_batch));
-         const bool holds =
-             c.train.global_batch % c.train.micro_batch == 0 && c.train.global_batch / c.train.micro_batch % data == 0;
-         return unless(holds, fmt::format("must be a multiple of train.micro_batch={} times the data-parallel size {}",
-                                          c.train.micro_batch, data));
+         return unless(split.is_whole(),
+                       fmt::format("must be a multiple of train.micro_batch={} times the data-parallel size {}",
+                                   c.train.micro_batch, split.ranks));
        }},
   };
 }
@@ -362,31 +390,31 @@ CrossRule needs_holding_links(std::string key, std::optional<CollectiveWay> Comm
 
 std::vector<CrossRule> layout_rules() {
   return {
-      {{"parallel.tensor", "model.heads"},
+      {{segment_key, "model.heads"},
        "divides `model.heads`",
        [](const Config& c) {
-         return unless(c.model.heads % c.parallel.tensor == 0, fmt::format("must divide model.heads={}", c.model.heads));
+         return unless(c.model.heads % segment_ranks(c) == 0, fmt::format("must divide model.heads={}", c.model.heads));
        }},
-      {{"parallel.tensor", "model.kv_heads", "model.heads"},
+      {{segment_key, "model.kv_heads", "model.heads"},
        "divides `model.kv_heads`",
        [](const Config& c) {
          const bool grouped = kv_heads(c) != c.model.heads;
-         return unless(!grouped || kv_heads(c) % c.parallel.tensor == 0,
+         return unless(!grouped || kv_heads(c) % segment_ranks(c) == 0,
                        fmt::format("must divide model.kv_heads={}", kv_heads(c)));
        }},
-      {{"parallel.tensor", "model.ffn", "model.hidden"},
+      {{segment_key, "model.ffn", "model.hidden"},
        "divides `model.ffn`",
        [](const Config& c) {
          const bool given = c.model.ffn > 0;
-         const bool holds = given ? c.model.ffn % c.parallel.tensor == 0 : divides(c.parallel.tensor, 4, c.model.hidden);
+         const bool holds = given ? c.model.ffn % segment_ranks(c) == 0 : divides(segment_ranks(c), 4, c.model.hidden);
          return unless(holds, given ? fmt::format("must divide model.ffn={}", c.model.ffn)
                                     : fmt::format("must divide model.ffn, which is 4 * model.hidden={}", c.model.hidden));
        }},
-      {{"parallel.tensor", "train.micro_batch", "data.sequence_length", "parallel.sequence_parallel"},
+      {{segment_key, "train.micro_batch", "data.sequence_length", "parallel.sequence_parallel"},
        "divides the tokens of a micro-batch with `parallel.sequence_parallel`",
        [](const Config& c) {
          const bool holds =
-             !c.parallel.sequence_parallel || divides(c.parallel.tensor, c.train.micro_batch, c.data.sequence_length);
+             !c.parallel.sequence_parallel || divides(segment_ranks(c), c.train.micro_batch, c.data.sequence_length);
          return unless(holds, fmt::format("must divide the tokens of a micro-batch, train.micro_batch={} times "
                                           "data.sequence_length={}, with parallel.sequence_parallel",
                                           c.train.micro_batch, c.data.sequence_length));
@@ -399,7 +427,7 @@ std::vector<CrossRule> layout_rules() {
          return unless(holds, fmt::format("must be {} with parallel.schedule={}; parallel.schedule={} takes any number",
                                           row.chunks, schedule_name(c.parallel), listed_schedules(takes_any_stages, "")));
        }},
-      {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
+      {{pipeline_key, "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "times the stages per rank is at most 2 * `model.layers` + 2",
        [](const Config& c) {
          const std::int64_t segments = 2 * std::min<std::int64_t>(c.model.layers, 1 << 30) + 2;
@@ -411,12 +439,12 @@ std::vector<CrossRule> layout_rules() {
          }
          const std::int64_t per_rank = stages_per_rank(c);
          return unless(
-             c.parallel.pipeline <= segments / per_rank,
+             pipeline_ranks(c) <= segments / per_rank,
              fmt::format("must be at most {}: a stage holds at least half of one of model.layers={} blocks, the embedding or "
                          "the head, and a rank has {} of the stages",
                          segments / per_rank, c.model.layers, per_rank));
        }},
-      {{"parallel.stages", "parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
+      {{"parallel.stages", pipeline_key, "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
        [](const Config& c) {
          const std::vector<double>& given = c.parallel.stages;
@@ -435,12 +463,12 @@ std::vector<CrossRule> layout_rules() {
          }
          return unless(sum == layers, fmt::format("must add up to model.layers={}, not {}", c.model.layers, sum));
        }},
-      {{"parallel.zero", "parallel.schedule", "parallel.pipeline", "model.tie_embeddings"},
+      {{"parallel.zero", "parallel.schedule", pipeline_key, "model.tie_embeddings"},
        "is at most 1 with " + listed_schedules(splits_backward) +
            ", and with a file that splits backward or has a tied embedding and the head on one rank",
        [](const Config& c) {
          const ScheduleFile* file = c.parallel.schedule_file.get();
-         if (c.parallel.zero < 2 || (c.parallel.pipeline == 1 && file == nullptr)) return std::string();
+         if (c.parallel.zero < 2 || (pipeline_ranks(c) == 1 && file == nullptr)) return std::string();
          if (file != nullptr ? file->splits_backward : splits_backward(row_of(c))) {
            return fmt::format(
                "must be 0 or 1 with parallel.schedule={}: it computes weight gradients long after their "
@@ -454,43 +482,40 @@ std::vector<CrossRule> layout_rules() {
                                             "head add to one table on one rank, at different times of a micro-batch",
                                             schedule_name(c.parallel)));
        }},
-      {{"parallel.schedule", "parallel.pipeline"},
-       "from a file is for `parallel.pipeline` ranks",
+      {{"parallel.schedule", pipeline_key},
+       fmt::format("from a file is for `{}` ranks", pipeline_key),
        [](const Config& c) {
          const ScheduleFile* file = c.parallel.schedule_file.get();
-         return unless(
-             file == nullptr || std::ssize(file->ranks) == c.parallel.pipeline,
-             file == nullptr
-                 ? ""
-                 : fmt::format("has passes of {0} ranks, but parallel.pipeline={1}: set it to {0}, or give another file",
-                               file->ranks.size(), c.parallel.pipeline));
+         return unless(file == nullptr || std::ssize(file->ranks) == pipeline_ranks(c),
+                       file == nullptr
+                           ? ""
+                           : fmt::format("has passes of {0} ranks, but {1}={2}: set it to {0}, or give another file",
+                                         file->ranks.size(), pipeline_key, pipeline_ranks(c)));
        }},
-      {{"parallel.schedule", "train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline",
-        "launch.ranks"},
+      {with_axes({"parallel.schedule", "train.global_batch", "train.micro_batch", "launch.ranks"}),
        "from a file has as many micro-batches as a step: `train.global_batch` / (`train.micro_batch` * data-parallel size)",
        [](const Config& c) {
          const ScheduleFile* file = c.parallel.schedule_file.get();
-         const std::int64_t data = data_size(c), round = c.train.micro_batch, count = micro_batches(c);
+         const std::int64_t data = batch_split(c).ranks, round = c.train.micro_batch, count = micro_batches(c);
          if (file == nullptr || count == 0 || file->micro_batches == count) return std::string();
          return fmt::format(
              "has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
              "data-parallel size {}); train.global_batch must be {} * {} * {}",
              file->micro_batches, count, c.train.global_batch, round, data, file->micro_batches, round, data);
        }},
-      {{"parallel.schedule", "parallel.virtual_stages", "train.global_batch", "train.micro_batch", "parallel.data",
-        "parallel.tensor", "parallel.pipeline", "launch.ranks"},
-       listed_schedules(has_rounds) +
-           " with several stages per rank takes a multiple of `parallel.pipeline` micro-batches: `train.global_batch` / "
-           "(`train.micro_batch` * data-parallel size)",
+      {with_axes({"parallel.schedule", "parallel.virtual_stages", "train.global_batch", "train.micro_batch", "launch.ranks"}),
+       fmt::format("{} with several stages per rank takes a multiple of `{}` micro-batches: `train.global_batch` / "
+                   "(`train.micro_batch` * data-parallel size)",
+                   listed_schedules(has_rounds), pipeline_key),
        [](const Config& c) {
          // A smaller round would leave a gap in every chunk.
-         const std::int64_t count = micro_batches(c), ranks = c.parallel.pipeline;
+         const std::int64_t count = micro_batches(c), ranks = pipeline_ranks(c);
          if (c.parallel.schedule_file || !row_of(c).in_rounds || stages_per_rank(c) == 1 || count % ranks == 0)
            return std::string();
          return fmt::format(
-             "takes a multiple of parallel.pipeline={} micro-batches, not {}: change train.global_batch or "
+             "takes a multiple of {}={} micro-batches, not {}: change train.global_batch or "
              "train.micro_batch ({} micro-batches would do), or use parallel.schedule {}, which take any number",
-             ranks, count, (count / ranks + 1) * ranks, listed_schedules(takes_any_micro_batches, ""));
+             pipeline_key, ranks, count, (count / ranks + 1) * ranks, listed_schedules(takes_any_micro_batches, ""));
        }},
       {{"placement.devices", "placement.strategy"},
        "is given with `strategy: explicit`, and only then",
@@ -499,18 +524,20 @@ std::vector<CrossRule> layout_rules() {
                        c.placement.devices.empty() ? "is required with placement.strategy=explicit: the GPU of each rank"
                                                    : "must be empty unless placement.strategy=explicit");
        }},
-      {{"launch.ranks", "parallel.data", "parallel.tensor", "parallel.pipeline"},
-       "is `parallel.data * parallel.tensor * parallel.pipeline`, or a multiple of the last two where `parallel.data` is "
-       "`auto`",
+      {with_axes({"launch.ranks"}),
+       fmt::format("is `{}`, or a multiple of the last {} where `{}` is `auto`", axis_product(), count_word(axis_count - 1),
+                   axis_key(rest_axis)),
        [](const Config& c) {
          if (c.launch.ranks == 0) return std::string();
-         const std::int64_t others = c.parallel.tensor * c.parallel.pipeline;
-         const bool multiple = c.launch.ranks % others == 0;
-         if (c.parallel.data == 0)
-           return unless(multiple, fmt::format("must be a multiple of parallel.tensor * parallel.pipeline = {}", others));
-         return unless(multiple && c.launch.ranks / others == c.parallel.data,
-                       fmt::format("must be parallel.data * parallel.tensor * parallel.pipeline, {} * {} * {}", c.parallel.data,
-                                   c.parallel.tensor, c.parallel.pipeline));
+         const AxisSet others = AxisSet::all().without(rest_axis);
+         const std::int64_t ranks = product(c.parallel.size, others);
+         const bool multiple = c.launch.ranks % ranks == 0;
+         if (c.parallel.size[rest_axis] == 0)
+           return unless(multiple, fmt::format("must be a multiple of {} = {}", axis_product(others), ranks));
+         return unless(multiple && c.launch.ranks / ranks == c.parallel.size[rest_axis],
+                       fmt::format("must be {}, {}", axis_product(), axes_text(AxisSet::all(), " * ", [&](const AxisRow& row) {
+                                     return std::to_string(c.parallel.size[row.axis]);
+                                   })));
        }},
       {{"launch.rendezvous", "launch.mode"},
        "is required with `launch.mode: external`, and given with it or `auto` only",
@@ -576,35 +603,41 @@ std::vector<CrossRule> layout_rules() {
          return unless(c.comm.peer_access != PeerAccessUse::off || c.comm.require != RequiredPath::p2p,
                        "nothing goes from GPU to GPU without peer access, which comm.require=p2p asks for");
        }},
-      {{"train.graph", "parallel.pipeline", "parallel.tensor", "comm.exchanges", "parallel.data", "comm.reductions"},
-       "`on` is for jobs without links: `parallel.pipeline` 1, `comm.exchanges: library` where `parallel.tensor` is above 1, "
-       "and no `comm.reductions: links` where `parallel.data` is",
+      {{"train.graph", pipeline_key, segment_key, "comm.exchanges", axis_key(reduced_axis), "comm.reductions"},
+       fmt::format("`on` is for jobs without links: `{}` 1, `comm.exchanges: library` where `{}` is above 1, and no "
+                   "`comm.reductions: links` where `{}` is",
+                   pipeline_key, segment_key, axis_key(reduced_axis)),
        [](const Config& c) {
          if (c.train.graph != GraphUse::on) return std::string();
          std::string links;
-         if (c.parallel.pipeline > 1) links = fmt::format("parallel.pipeline={}", c.parallel.pipeline);
-         if (c.parallel.data > 1 && c.comm.reductions == CollectiveWay::links) links = "comm.reductions=links";
-         if (c.parallel.tensor > 1 && c.comm.exchanges == CollectiveWay::links) links = "comm.exchanges=links";
+         if (pipeline_ranks(c) > 1) links = fmt::format("{}={}", pipeline_key, pipeline_ranks(c));
+         for (const AxisRow& row : axis_table) {
+           if (c.parallel.size[row.axis] > 1 && c.comm.way_along(row.axis) == CollectiveWay::links)
+             links = way_key(row.way) + "=links";
+         }
          const std::string why = ": links have no place in a step's CUDA graph; auto, instructions or off";
          return unless(links.empty(), "cannot be on with " + links + why);
        }},
-      needs_holding_links("comm.exchanges", &CommConfig::exchanges),
-      needs_holding_links("comm.reductions", &CommConfig::reductions),
-      {{"comm.braid", "train.micro_batch", "train.global_batch", "data.sequence_length", "model.layers", "parallel.data",
-        "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.sequence_parallel", "launch.ranks"},
-       "`halves` needs an even `train.micro_batch`, halves whose tokens `parallel.tensor` divides with "
-       "`parallel.sequence_parallel`, and half as many micro-batches as a step may have, where tensor-parallel ranks compute "
-       "forwards that have nothing else to be braided with",
+      needs_holding_links(way_key(WayKey::exchanges), &CommConfig::exchanges),
+      needs_holding_links(way_key(WayKey::reductions), &CommConfig::reductions),
+      {with_axes({"comm.braid", "train.micro_batch", "train.global_batch", "data.sequence_length", "model.layers",
+                  "parallel.schedule", "parallel.sequence_parallel", "launch.ranks"}),
+       fmt::format(
+           "`halves` needs an even `train.micro_batch`, halves whose tokens `{}` divides with "
+           "`parallel.sequence_parallel`, and half as many micro-batches as a step may have, where tensor-parallel ranks "
+           "compute forwards that have nothing else to be braided with",
+           segment_key),
        [](const Config& c) {
-         const MeshSizes mesh{data_size(c), c.parallel.tensor, c.parallel.pipeline};
-         const bool known = mesh.data > 0 || mesh.pipeline > 1;  // whether there are partners
-         if (c.comm.braid != Braid::halves || mesh.tensor == 1 || !known || has_partners(c, mesh)) return std::string();
-         return no_halves(c, mesh);
+         const AxisSizes sizes = sizes_of(c);
+         const bool known = batch_split(c).ranks > 0 || sizes[stage_axis] > 1;  // whether there are partners
+         if (c.comm.braid != Braid::halves || sizes[segment_axis] == 1 || !known || has_partners(c, sizes))
+           return std::string();
+         return no_halves(c, sizes);
        }},
-      {{"comm.braid", "parallel.tensor", "parallel.pipeline", "parallel.schedule"},
+      {{"comm.braid", segment_key, pipeline_key, "parallel.schedule"},
        "`ahead` is for tensor-parallel ranks that have all stages, and no schedule file",
        [](const Config& c) {
-         return c.comm.braid == Braid::ahead && c.parallel.tensor != 1 ? no_ahead(c, c.parallel.pipeline) : std::string();
+         return c.comm.braid == Braid::ahead && segment_ranks(c) != 1 ? no_ahead(c, pipeline_ranks(c)) : std::string();
        }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",

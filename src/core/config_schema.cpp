@@ -305,11 +305,7 @@ class Keys : public Rules {
 
   template <typename S, typename T>
   Field& key(const std::string& name, T S::* member, Rule rule, std::string meaning) {
-    const auto access = at(member);
-    return table_.fields.emplace_back(
-        Field{prefix_ + name, [access](const Config& config) { return Value(access(config)); },
-              [access](Config& config, const Value& value) { access(config) = std::get<T>(value); }, Presence::optional,
-              std::move(rule), std::move(meaning)});
+    return add<T>(name, at(member), std::move(rule), std::move(meaning));
   }
 
   // Its values have names (core/names.h); `auto` is one of them where it is an optional in the struct.
@@ -341,16 +337,15 @@ class Keys : public Rules {
   // A number that may be `auto`, which is `automatic` in the struct.
   template <typename S, typename T>
   Field& auto_key(const std::string& name, T S::* member, const Rule& rule, std::string meaning, std::int64_t automatic = 0) {
-    Rule or_auto{"auto or " + rule.words,
-                 [number = rule.broken, automatic](const Value& value) {
-                   std::string why = std::get<T>(value) == static_cast<T>(automatic) ? std::string() : number(value);
-                   if (why.starts_with("must be ")) why.insert(8, "auto or ");
-                   return why;
-                 },
-                 rule.names, rule.reason};
-    Field& field = key(name, member, std::move(or_auto), std::move(meaning));
-    field.automatic = automatic;
-    return field;
+    return add_auto<T>(name, at(member), rule, std::move(meaning), automatic);
+  }
+
+  // The size of a mesh along one axis, `auto` being 0.
+  template <typename S>
+  void size_along(const AxisRow& row, AxisSizes S::* member, const Rule& rule) {
+    const auto access = [sizes = at(member), axis = row.axis](auto& config) -> auto& { return sizes(config)[axis]; };
+    Field& field = add_auto<std::int64_t>(std::string(row.name), access, rule, std::string(row.meaning), 0);
+    field.planned = row.planned;
   }
 
   // A built-in schedule, or one from a file.
@@ -404,6 +399,29 @@ class Keys : public Rules {
   template <typename S, typename T>
   auto at(T S::* member) const {
     return [outer = access_, member](auto& config) -> auto& { return outer(config).*member; };
+  }
+
+  template <typename T, typename Member>
+  Field& add(const std::string& name, const Member& access, Rule rule, std::string meaning) {
+    return table_.fields.emplace_back(
+        Field{prefix_ + name, [access](const Config& config) { return Value(access(config)); },
+              [access](Config& config, const Value& value) { access(config) = std::get<T>(value); }, Presence::optional,
+              std::move(rule), std::move(meaning)});
+  }
+
+  template <typename T, typename Member>
+  Field& add_auto(const std::string& name, const Member& access, const Rule& rule, std::string meaning,
+                  std::int64_t automatic) {
+    Rule or_auto{"auto or " + rule.words,
+                 [number = rule.broken, automatic](const Value& value) {
+                   std::string why = std::get<T>(value) == static_cast<T>(automatic) ? std::string() : number(value);
+                   if (why.starts_with("must be ")) why.insert(8, "auto or ");
+                   return why;
+                 },
+                 rule.names, rule.reason};
+    Field& field = add<T>(name, access, std::move(or_auto), std::move(meaning));
+    field.automatic = automatic;
+    return field;
   }
 
   std::string prefix_;

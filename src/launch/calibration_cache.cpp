@@ -27,7 +27,7 @@ std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind ki
   alone.model.vocab = vocab;
   alone.train.micro_batch = 1, alone.train.global_batch = 1;
   alone.parallel = ParallelConfig{};
-  alone.parallel.data = 1;
+  alone.parallel.size = single_rank;
   return plan::model_key(parallel::outline_job(alone, vocab, parallel::Layout{}, kind).sizes);
 }
 

@@ -1,13 +1,16 @@
 #include "launch/collective_way.h"
 
+#include <algorithm>
+
 namespace plait::launch {
 namespace {
 
 bool is_open(const Config& config) {
   const CommConfig& comm = config.comm;
-  const bool exchanges = config.parallel.tensor != 1 && !comm.exchanges,
-             reductions = config.parallel.data != 1 && !comm.reductions;
-  return (exchanges || reductions) && !comm.p2p && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
+  const bool open = std::ranges::any_of(axis_table, [&](const AxisRow& row) {
+    return row.way != WayKey::none && config.parallel.size[row.axis] != 1 && !comm.way_along(row.axis);
+  });
+  return open && !comm.p2p && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
 }
 
 }  // namespace

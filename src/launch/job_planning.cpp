@@ -42,9 +42,7 @@ constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
 // The number of ranks that the configuration itself fixes; 0: none.
 int fixed_ranks(const Config& config) {
-  const ParallelConfig& p = config.parallel;
-  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
-  return static_cast<int>(p.data * p.tensor * p.pipeline);
+  return static_cast<int>(config.launch.ranks > 0 ? config.launch.ranks : product(config.parallel.size));
 }
 
 struct Place {
@@ -338,7 +336,7 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   // Pure data parallelism runs equally well anywhere, and NCCL finds its own rings.
   const bool places = devices.kind == DeviceKind::cuda && !external &&
                       (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
-                      (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+                      product(config.parallel.size, model_axes) != 1;
   const bool decides = places || !open.empty();
   PlanningWish wish;
   wish.what_if = false;

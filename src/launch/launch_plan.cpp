@@ -22,14 +22,12 @@ namespace {
 }
 
 void check_layout(const Config& config, int ranks) {
-  const ParallelConfig& parallel = config.parallel;
-  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
-  const std::string product = "parallel.tensor * parallel.pipeline = " + std::to_string(model_parallel);
-  if (parallel.data > 0 && ranks != parallel.data * model_parallel) {
-    refuse_ranks(ranks, "must be parallel.data * parallel.tensor * parallel.pipeline = " +
-                            std::to_string(parallel.data * model_parallel));
-  }
-  if (ranks % model_parallel != 0) refuse_ranks(ranks, "must be a multiple of " + product);
+  const AxisSizes& sizes = config.parallel.size;
+  const AxisSet given = AxisSet::all().without(rest_axis);
+  if (const std::int64_t all = product(sizes); all > 0 && ranks != all)
+    refuse_ranks(ranks, "must be " + axis_product() + " = " + std::to_string(all));
+  if (const std::int64_t others = product(sizes, given); ranks % others != 0)
+    refuse_ranks(ranks, "must be a multiple of " + axis_product(given) + " = " + std::to_string(others));
 }
 
 // Devices by rank. Ranks on CPUs have no place of their own.
@@ -107,11 +105,13 @@ void check_device_rules(const Config& config, DeviceKind kind, const std::string
 }
 
 int rank_count(const Config& config, const DeviceChoice& devices) {
-  const ParallelConfig& parallel = config.parallel;
-  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
   if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
-  if (parallel.data > 0) return static_cast<int>(parallel.data) * model_parallel;
-  return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
+  AxisSizes sizes = config.parallel.size;
+  if (sizes[rest_axis] == 0) {
+    if (devices.kind == DeviceKind::cuda) return devices.count;
+    sizes[rest_axis] = 2;
+  }
+  return static_cast<int>(product(sizes));
 }
 
 int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks) {

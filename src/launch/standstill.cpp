@@ -201,7 +201,7 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
   for (const runtime::StreamCount& count : reading.counts) {
     if (count.stream.peer < 0) continue;
     auto& messages = count.stream.role == parallel::StreamRole::send ? standing.sent : standing.received;
-    messages[layout.moved(rank, Axis::pipeline, count.stream.peer)] = count.done;
+    messages[layout.moved(rank, stage_axis, count.stream.peer)] = count.done;
   }
   if (!reading.program) return standing;
   if (reading.next >= 0) standing.next = to_string(reading.program->at(reading.next));
@@ -215,7 +215,7 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
       }
     };
     if (still.stream.peer >= 0) {
-      const int peer = layout.moved(rank, Axis::pipeline, still.stream.peer);
+      const int peer = layout.moved(rank, stage_axis, still.stream.peer);
       (still.stream.role == parallel::StreamRole::send ? stream.to : stream.from) = peer;
       stream.peers.push_back(peer);
     } else if (const auto group = parallel::collective_group(instruction)) {

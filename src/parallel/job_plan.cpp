@@ -24,11 +24,10 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
                  .programs = {},
                  .program_of = {}};
   for (const RankPlan& plan : plans) {
-    if (plan.coordinates()[Axis::pipeline] != static_cast<int>(set.programs.size())) continue;
+    if (plan.coordinates()[stage_axis] != static_cast<int>(set.programs.size())) continue;
     set.programs.push_back({training ? plan.train : plan.evaluate, plan.flat.buckets()});
   }
-  for (int rank = 0; rank < first.layout.ranks(); ++rank)
-    set.program_of.push_back(first.layout.coordinate(rank, Axis::pipeline));
+  for (int rank = 0; rank < first.layout.ranks(); ++rank) set.program_of.push_back(first.layout.coordinate(rank, stage_axis));
   return set;
 }
 
@@ -78,16 +77,15 @@ std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(layout.ranks()));
   for (const RankPlan& plan : stages) {
     MemoryByTable memory(plan);
-    for (int tensor = 0; tensor < layout.size(Axis::tensor); ++tensor) {
+    for (int tensor = 0; tensor < layout.size(segment_axis); ++tensor) {
       FlatLayout flat = layout_of(plan, tensor);
       std::size_t total = 0;
-      for (int data = 0; data < layout.size(Axis::data); ++data) {
-        if (data == 0 || plan.zero > 0) {  // else all of them keep all
-          flat.move_to(data);
+      const int first = layout.rank({{segment_axis, tensor}, {stage_axis, plan.coordinates()[stage_axis]}});
+      for (const int rank : layout.members(groups::replicas, first, plan.ends())) {
+        if (rank == first || plan.zero > 0) {  // else all of them keep all
+          flat.move_to(layout.coordinate(rank, replica_axes));
           total = memory.total(ops::adamw_table_bytes(flat.adamw_ranges(), plan.moment_type));
         }
-        const int rank =
-            layout.rank({{Axis::data, data}, {Axis::tensor, tensor}, {Axis::pipeline, plan.coordinates()[Axis::pipeline]}});
         bytes[static_cast<std::size_t>(rank)] = total;
       }
     }
@@ -108,8 +106,8 @@ ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return prog
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
   const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
-  for (int pipeline = 0; pipeline < layout.size(Axis::pipeline); ++pipeline) {
-    plans.push_back(make_rank_plan(config, outline, layout, layout.rank({{Axis::pipeline, pipeline}}), device_kind));
+  for (int pipeline = 0; pipeline < layout.size(stage_axis); ++pipeline) {
+    plans.push_back(make_rank_plan(config, outline, layout, layout.rank({{stage_axis, pipeline}}), device_kind));
   }
   return plans;
 }

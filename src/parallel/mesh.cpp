@@ -4,20 +4,30 @@
 
 namespace plait::parallel {
 
-std::string to_string(const Coordinates& coordinates) {
-  std::string text;
-  AxisSet::all().for_each([&](Axis axis) {
-    text += (text.empty() ? "" : ", ") + plait::to_string(axis) + " " + std::to_string(coordinates[axis]);
-  });
-  return text;
-}
-
-Group group_along(Axis axis) { return {{axis}, axis == Axis::pipeline}; }
+Group group_along(Axis axis) { return replica_axes.contains(axis) ? groups::replicas : Group{{axis}, axis == stage_axis}; }
 
 std::string to_string(const Group& group) {
   if (group == groups::tied) return "tied";
   if (group == groups::world) return "world";
   return to_string(group.axes) + (group.model_ends ? " at the model's ends" : "");
+}
+
+int Layout::size(AxisSet axes) const {
+  int ranks = 1;
+  axes.for_each([&](Axis axis) { ranks *= size(axis); });
+  return ranks;
+}
+
+int Layout::coordinate(int rank, AxisSet axes) const {
+  int place = 0;
+  for (const Axis axis : this->axes()) {
+    if (axes.contains(axis)) place = place * size(axis) + coordinate(rank, axis);
+  }
+  return place;
+}
+
+AxisSizes Layout::sizes() const {
+  return AxisSizes::of_rows([this](const AxisRow& row) { return size(row.axis); });
 }
 
 Coordinates Layout::coordinates(int rank) const {
@@ -33,14 +43,14 @@ int Layout::rank(const Coordinates& coordinates) const {
 }
 
 bool Layout::holds_an_end(int rank, ModelEnds ends) const {
-  const int stage = coordinate(rank, Axis::pipeline);
+  const int stage = coordinate(rank, stage_axis);
   return stage == ends.first || stage == ends.last;
 }
 
 int Layout::lowest_member(const Group& group, int rank, ModelEnds ends) const {
   if (group.model_ends && !holds_an_end(rank, ends)) return rank;
   group.axes.for_each([&](Axis axis) {
-    rank = moved(rank, axis, group.model_ends && axis == Axis::pipeline ? std::min(ends.first, ends.last) : 0);
+    rank = moved(rank, axis, group.model_ends && axis == stage_axis ? std::min(ends.first, ends.last) : 0);
   });
   return rank;
 }
@@ -75,15 +85,37 @@ std::string Layout::to_string() const {
   return text.empty() ? "one rank" : text;
 }
 
+Layout make_layout(const AxisSizes& sizes) {
+  std::vector<MeshAxis> axes;
+  for (const Name<Axis>& axis : names<Axis>) axes.push_back({axis.value, static_cast<int>(sizes[axis.value])});
+  return Layout(axes);
+}
+
+std::vector<AxisSizes> meshes_of(std::int64_t ranks, Axis last) {
+  std::vector<AxisSizes> meshes{single_rank};
+  for (const Name<Axis>& axis : names<Axis>) {
+    if (axis.value == last) continue;
+    std::vector<AxisSizes> longer;
+    for (AxisSizes mesh : meshes) {
+      const std::int64_t left = ranks / product(mesh);
+      for (mesh[axis.value] = 1; mesh[axis.value] <= left; ++mesh[axis.value]) {
+        if (left % mesh[axis.value] == 0) longer.push_back(mesh);
+      }
+    }
+    meshes = std::move(longer);
+  }
+  for (AxisSizes& mesh : meshes) mesh[last] = ranks / product(mesh);
+  return meshes;
+}
+
 std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks) {
   struct GivenAxis {
     Axis axis;
     std::int64_t size;
   };
   std::vector<GivenAxis> given;
-  for (const auto& [axis, size] : {GivenAxis{Axis::data, config.data}, GivenAxis{Axis::tensor, config.tensor},
-                                   GivenAxis{Axis::pipeline, config.pipeline}}) {
-    if (size > 0) given.push_back({axis, size});
+  for (const AxisRow& row : axis_table) {
+    if (config.size[row.axis] > 0) given.push_back({row.axis, config.size[row.axis]});
   }
   std::int64_t product = 1;
   std::string sizes;
@@ -98,7 +130,7 @@ std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int rank
   for (const GivenAxis& one : given) {
     if (one.size > 1 && wrong->size == 1) wrong = &one;
   }
-  const std::string key = "parallel." + plait::to_string(wrong->axis), count = std::to_string(ranks);
+  const std::string key = axis_key(wrong->axis), count = std::to_string(ranks);
   std::string rule =
       sizes + (is_whole ? " must multiply to the number of ranks, " : " must divide the number of ranks, ") + count;
   std::string remedy =
@@ -111,8 +143,7 @@ std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int rank
 
 Layout resolve_layout(const ParallelConfig& config, int ranks) {
   if (const auto problem = axes_problem(config, ranks)) throw ConfigError({*problem});
-  const std::int64_t data = config.data > 0 ? config.data : ranks / (config.pipeline * config.tensor);
-  return make_layout(config.pipeline, data, config.tensor);
+  return make_layout(with_rest(config.size, ranks));
 }
 
 }  // namespace plait::parallel

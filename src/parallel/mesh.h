@@ -1,6 +1,5 @@
-// The mesh of ranks: named axes with their sizes in a list, slowest first, and the groups that communicate: sets of axes. Pure
-// arithmetic. Which axes there are and in which order is said once, in make_layout(); all else asks for an axis by name, and
-// one that a mesh does not have is of size 1.
+// The mesh of ranks: axes (core/axis.h) with their sizes in a list, slowest first, and the groups that communicate: sets of
+// axes. Pure arithmetic. An axis that a mesh does not have is of size 1.
 #pragma once
 
 #include <array>
@@ -17,23 +16,8 @@
 
 namespace plait::parallel {
 
-// A rank's place along each axis; 0 where nothing is said.
-class Coordinates {
- public:
-  constexpr Coordinates() = default;
-  constexpr Coordinates(std::initializer_list<std::pair<Axis, int>> places) {
-    for (const auto& [axis, place] : places) (*this)[axis] = place;
-  }
-  constexpr int& operator[](Axis axis) { return at_[static_cast<std::size_t>(axis)]; }
-  constexpr int operator[](Axis axis) const { return at_[static_cast<std::size_t>(axis)]; }
-  friend constexpr bool operator==(const Coordinates&, const Coordinates&) = default;
-
- private:
-  std::array<int, axis_count> at_ = {};
-};
-
-std::string to_string(const Coordinates& coordinates);  // "pipeline 0, data 3, tensor 0"
-
+// A rank's place along each axis.
+using Coordinates = AxisArray<int>;
 // Ranks that run a collective together: those that differ in coordinates of `axes` only.
 struct Group {
   AxisSet axes;
@@ -43,14 +27,15 @@ struct Group {
   friend constexpr auto operator<=>(const Group&, const Group&) = default;
 };
 namespace groups {
-inline constexpr Group tensor{{Axis::tensor}};        // share each segment, and exchange sums
-inline constexpr Group replicas{{Axis::data}};        // hold the same weights and see other sequences
-inline constexpr Group tied{{Axis::pipeline}, true};  // hold the tied table
+inline constexpr Group tensor{{segment_axis}};    // share each segment, and exchange sums
+inline constexpr Group replicas{replica_axes};    // hold the same weights
+inline constexpr Group tied{{stage_axis}, true};  // hold the tied table
 inline constexpr Group world{AxisSet::all()};
 // In the order in which ranks make their communicators.
 inline constexpr std::array all{tensor, replicas, tied, world};
 }  // namespace groups
-// The group over which the gradients of a parameter are summed along one axis (model::Parameter::partial).
+// The group over which the gradients of a parameter are summed along one axis (model::Parameter::partial): along all axes of
+// replicas at once.
 Group group_along(Axis axis);
 std::string to_string(const Group& group);  // "tensor", "data", "tied", "world"
 
@@ -92,6 +77,10 @@ class Layout {
   constexpr int coordinate(int rank, Axis axis) const {
     return size(axis) == 1 ? 0 : rank / strides_[place(axis)] % size(axis);
   }
+  // Of several axes: ranks along all of them, and a rank's place among those, numbered slowest axis first.
+  int size(AxisSet axes) const;
+  int coordinate(int rank, AxisSet axes) const;
+  AxisSizes sizes() const;
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;
   // The same place in the mesh but for one coordinate.
@@ -117,19 +106,18 @@ class Layout {
   int ranks_ = 1;
 };
 
-// The axes of the configuration in the order of a mesh: what communicates most is closest, so tensor-parallel ranks are
-// neighbours and pipeline ranks are furthest apart (Narayanan et al. 2021, section 3.3).
-constexpr Layout make_layout(std::int64_t pipeline, std::int64_t data, std::int64_t tensor) {
-  return {{Axis::pipeline, static_cast<int>(pipeline)},
-          {Axis::data, static_cast<int>(data)},
-          {Axis::tensor, static_cast<int>(tensor)}};
-}
+// All axes of the table in its order of ranks; sizes of 1 or more.
+Layout make_layout(const AxisSizes& sizes);
+
+// Every way to make so many ranks of all axes: in the order of ranks, each axis by ascending size, but for `last`, which takes
+// what the others leave.
+std::vector<AxisSizes> meshes_of(std::int64_t ranks, Axis last);
 
 // Why no layout of `ranks` ranks has the axes that the configuration gives, 0 being any (auto), with what would have; nothing
 // if there is one.
 std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks);
 
-// Sizes from the configuration; data = 0 (auto) takes what the other axes leave of `ranks`. ConfigError if they do not multiply
+// Sizes from the configuration; what is auto takes what the other axes leave of `ranks`. ConfigError if they do not multiply
 // to `ranks`.
 Layout resolve_layout(const ParallelConfig& config, int ranks);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/batch_split.h"
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/link_collectives.h"
@@ -64,13 +65,13 @@ Schedule schedule_of(const Config& config, const model::ModelShape& shape, const
   const ParallelConfig& p = config.parallel;
   const ScheduleKind kind = p.schedule.value();
   // By name without a pipeline, all are the same.
-  if (layout.size(Axis::pipeline) == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
+  if (layout.size(stage_axis) == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
   if (kind == ScheduleKind::planned && !p.planned_passes) {
-    return planned_schedule(layout.size(Axis::pipeline), static_cast<int>(p.virtual_stages), micro_batches,
+    return planned_schedule(layout.size(stage_axis), static_cast<int>(p.virtual_stages), micro_batches,
                             [&](const StageMap& map) { return times_by_flops(config, shape, map, splits); });
   }
   return make_schedule({.kind = kind,
-                        .ranks = layout.size(Axis::pipeline),
+                        .ranks = layout.size(stage_axis),
                         .virtual_stages = static_cast<int>(p.virtual_stages),
                         .micro_batches = micro_batches,
                         .file = kind == ScheduleKind::planned ? p.planned_passes : p.schedule_file});
@@ -100,7 +101,7 @@ std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShap
                                     StageSplits* splits) {
   const int count = map.count();
   if (count > shape.segments()) {
-    throw ConfigError({{"parallel.pipeline", std::to_string(map.ranks()),
+    throw ConfigError({{axis_key(stage_axis), std::to_string(map.ranks()),
                         "makes " + std::to_string(count) + " stages, but the model has only " +
                             std::to_string(shape.segments()) + " segments (two for each of model.layers, embedding and head)",
                         "", 0}});
@@ -137,10 +138,11 @@ DType moment_type(const Config& config) {
 
 namespace {
 
-void require_few_for_links(const char* key, const CollectiveChoice& choice, Axis axis, const Layout& layout) {
+void require_few_for_links(const CollectiveChoice& choice, Axis axis, const Layout& layout) {
   if (choice.way != CollectiveWay::links || layout.size(axis) <= link_collectives::most_ranks) return;
+  const std::string key = way_key(row_of(axis).way);
   throw ConfigError({{key, to_string(choice.way),
-                      fmt::format("needs a parallel.{} of at most {}, here it is {}; {}=library takes any", to_string(axis),
+                      fmt::format("needs a {} of at most {}, here it is {}; {}=library takes any", axis_key(axis),
                                   link_collectives::most_ranks, layout.size(axis), key),
                       "", 0}});
 }
@@ -180,14 +182,14 @@ void require_attention_fits(const model::SegmentSizes& sizes, DeviceKind device_
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
-  const std::int64_t per_round = micro_batch * layout.size(Axis::data);
-  if (config.train.global_batch % per_round != 0) {
+  const BatchSplit batch = batch_split(config, layout.sizes());
+  if (!batch.is_whole()) {
     throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch),
                         "must be a multiple of train.micro_batch × data-parallel ranks = " + std::to_string(micro_batch) +
-                            " × " + std::to_string(layout.size(Axis::data)),
+                            " × " + std::to_string(batch.ranks),
                         "", 0}});
   }
-  if (const std::string why = too_many_passes(config, layout.size(Axis::data)); !why.empty())
+  if (const std::string why = too_many_passes(config, layout.sizes()); !why.empty())
     throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch), why, "", 0}});
   const DType compute = compute_type(config, device_kind);
   DType gradients = dtype_from(config.precision.gradients);
@@ -201,10 +203,10 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
         {{"precision.matmul", "bf16", "bf16 products need precision.compute=bf16 (auto is fp32 on CPUs)", "", 0}});
   }
   const model::ModelShape shape =
-      model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(Axis::tensor));
+      model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(segment_axis));
   JobOutline job{
       .sizes = {.shape = shape,
-                .split = {0, layout.size(Axis::tensor), config.parallel.sequence_parallel && layout.size(Axis::tensor) > 1},
+                .split = {0, layout.size(segment_axis), config.parallel.sequence_parallel && layout.size(segment_axis) > 1},
                 .micro_batch = {micro_batch, config.data.sequence_length, config.data.documents},
                 .compute = compute,
                 .recompute = config.parallel.recompute.value(),
@@ -214,18 +216,17 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
       .moment_type = moment_type(config),
       .separate_master = true,
       .braids = choose_braids(config, layout),
-      .micro_batches = static_cast<int>(config.train.global_batch / per_round),
+      .micro_batches = static_cast<int>(batch.micro_batches()),
       .schedule = {},
       .stages = {}};
-  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(Axis::tensor) != 0) {
-    throw ConfigError({{"parallel.tensor", std::to_string(layout.size(Axis::tensor)),
+  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(segment_axis) != 0) {
+    throw ConfigError({{axis_key(segment_axis), std::to_string(layout.size(segment_axis)),
                         "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  require_few_for_links("comm.exchanges", choose_exchanges(config, layout.size(Axis::tensor), device_kind), Axis::tensor,
-                        layout);
-  require_few_for_links("comm.reductions", choose_reductions(config, layout.size(Axis::data), device_kind), Axis::data, layout);
+  require_few_for_links(choose_exchanges(config, layout.size(segment_axis), device_kind), segment_axis, layout);
+  require_few_for_links(choose_reductions(config, layout.size(replica_axes), device_kind), reduced_axis, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
@@ -260,13 +261,13 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 double least_bytes(const Config& config, const JobOutline& job, const Layout& layout, int rank) {
   const Coordinates at = layout.coordinates(rank);
   model::TensorSplit split = job.sizes.split;
-  split.rank = at[Axis::tensor];
+  split.rank = at[segment_axis];
   double elements = 0;
   for (const model::Parameter& p :
-       model::parameters(job.sizes.shape, split, segments_of(job.schedule, job.stages, at[Axis::pipeline])))
+       model::parameters(job.sizes.shape, split, segments_of(job.schedule, job.stages, at[stage_axis])))
     elements += static_cast<double>(p.shape.elements());
   const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
-  const double shards = layout.size(Axis::data), zero = static_cast<double>(config.parallel.zero);
+  const double shards = layout.size(replica_axes), zero = static_cast<double>(config.parallel.zero);
   const double state = (job.separate_master ? bytes(job.master_type) : 0) + 2 * bytes(job.moment_type);
   return elements *
          (bytes(job.sizes.compute) + bytes(job.gradient_type) / (zero > 1 ? shards : 1) + state / (zero > 0 ? shards : 1));
@@ -275,18 +276,18 @@ double least_bytes(const Config& config, const JobOutline& job, const Layout& la
 RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
   const Coordinates at = layout.coordinates(rank);
   model::SegmentSizes sizes = job.sizes;
-  sizes.split.rank = at[Axis::tensor];
+  sizes.split.rank = at[segment_axis];
   const model::ModelShape& shape = sizes.shape;
   const Schedule& schedule = job.schedule;
-  const std::vector<int> segments = segments_of(schedule, job.stages, at[Axis::pipeline]);
+  const std::vector<int> segments = segments_of(schedule, job.stages, at[stage_axis]);
   std::vector<int> chunk_starts;
-  for (int chunk = 0; chunk < schedule.stages.chunks(at[Axis::pipeline]); ++chunk) {
-    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at[Axis::pipeline], chunk))].first);
+  for (int chunk = 0; chunk < schedule.stages.chunks(at[stage_axis]); ++chunk) {
+    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at[stage_axis], chunk))].first);
   }
   const bool tied_here = shape.tie_embeddings && segments.front() == 0 && segments.back() == shape.head_segment();
   std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, segments);
   const int zero = static_cast<int>(config.parallel.zero);
-  FlatLayout flat(parameters, {.data = {at[Axis::data], layout.size(Axis::data), zero},
+  FlatLayout flat(parameters, {.data = {layout.coordinate(rank, replica_axes), layout.size(replica_axes), zero},
                                .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
                                .gradient_type = job.gradient_type,
                                .tied_head = tied_here ? shape.head_segment() : -1,
@@ -299,8 +300,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .moment_type = job.moment_type,
-                .exchanges = choose_exchanges(config, layout.size(Axis::tensor), device_kind),
-                .reductions = choose_reductions(config, layout.size(Axis::data), device_kind),
+                .exchanges = choose_exchanges(config, layout.size(segment_axis), device_kind),
+                .reductions = choose_reductions(config, layout.size(replica_axes), device_kind),
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -319,10 +320,10 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   const ProgramSpec spec{.schedule = schedule,
                          .sizes = sizes,
                          .stages = job.stages,
-                         .rank = at[Axis::pipeline],
+                         .rank = at[stage_axis],
                          .buckets = plan.flat.buckets(),
                          .zero = zero,
-                         .shards = zero > 0 ? layout.size(Axis::data) : 1,
+                         .shards = zero > 0 ? layout.size(replica_axes) : 1,
                          .gradient_type = job.gradient_type,
                          .overlap = config.comm.overlap,
                          .tied_here = tied_here};
@@ -377,7 +378,7 @@ double most_beside_kernel(const Config& config, int ranks) {
 }  // namespace
 
 CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind) {
-  CollectiveChoice choice = choose_way(config, "comm.exchanges", config.comm.exchanges, tensor_ranks);
+  CollectiveChoice choice = choose_way(config, way_key(WayKey::exchanges), config.comm.exchanges, tensor_ranks);
   if (!kernels_push(config, device_kind)) return choice;
   const bool all = config.comm.mover == Mover::sm_write;
   choice.longest_by_kernel = all ? std::numeric_limits<std::size_t>::max() : link_collectives::longest_short_push;
@@ -394,34 +395,34 @@ std::size_t CollectiveChoice::longest_beside(int quarters) const {
 CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind) {
   if (!config.comm.reductions && config.parallel.zero == 0)
     return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
-  CollectiveChoice choice = choose_way(config, "comm.reductions", config.comm.reductions, data_ranks);
+  CollectiveChoice choice = choose_way(config, way_key(WayKey::reductions), config.comm.reductions, data_ranks);
   if (kernels_push(config, device_kind)) choice.longest_by_kernel = link_collectives::longest_short_push;
   return choice;
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {
-  const MeshSizes mesh{layout.size(Axis::data), layout.size(Axis::tensor), layout.size(Axis::pipeline)};
-  if (layout.size(Axis::tensor) == 1) return {Braid::none, "nothing is exchanged within passes"};
+  const AxisSizes mesh = layout.sizes();
+  if (layout.size(segment_axis) == 1) return {Braid::none, "nothing is exchanged within passes"};
   const std::optional<Braid> asked = config.comm.braid;
   const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
   if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
   const bool ahead = asked == Braid::ahead;
   if (!asked || (!ahead && has_partners(config, mesh)))
     return {Braid::passes, set + " takes them where there are passes to pair"};
-  const std::string problem = ahead ? no_ahead(config, mesh.pipeline) : no_halves(config, mesh);
+  const std::string problem = ahead ? no_ahead(config, mesh[stage_axis]) : no_halves(config, mesh);
   if (!problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
   return {*asked, set + " asks for it"};
 }
 
 bool RankPlan::goes_by_links(const GroupStream& group) const {
-  if (group.group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(Axis::tensor) > 1;
-  return group == reduction_group && reductions.way == CollectiveWay::links && layout.size(Axis::data) > 1;
+  if (group.group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(segment_axis) > 1;
+  return group == reduction_group && reductions.way == CollectiveWay::links && layout.size(replica_axes) > 1;
 }
 
 std::size_t RankPlan::slice_bytes(const GroupStream& group) const {
   const auto share = [](std::int64_t count, int ranks) { return static_cast<std::size_t>((count + ranks - 1) / ranks); };
   if (group == exchange_group) {
-    const auto rows = share(sizes.micro_batch.rows(), layout.size(Axis::tensor));
+    const auto rows = share(sizes.micro_batch.rows(), layout.size(segment_axis));
     return rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
   }
   if (group.group == groups::tensor) {  // sums of what ranks have replicas of, and scales of FP8 weights
@@ -429,14 +430,14 @@ std::size_t RankPlan::slice_bytes(const GroupStream& group) const {
     for (const Instruction& i : train.instructions) {
       const Collective& c = i.collective;
       if (collective_group(i) == group)
-        bytes = std::max(bytes, share(c.elements, layout.size(Axis::tensor)) * size_of(c.dtype));
+        bytes = std::max(bytes, share(c.elements, layout.size(segment_axis)) * size_of(c.dtype));
     }
     return std::min(bytes, link_collectives::most_reduced_at_once);
   }
   std::int64_t largest = 0;
   for (const Bucket& bucket : flat.buckets()) largest = std::max(largest, bucket.range.count);
   const std::size_t element = std::max(size_of(gradient_type), zero > 0 ? size_of(sizes.compute) : 0);
-  return std::min(share(largest, layout.size(Axis::data)) * element, link_collectives::most_reduced_at_once);
+  return std::min(share(largest, layout.size(replica_axes)) * element, link_collectives::most_reduced_at_once);
 }
 
 std::size_t RankPlan::landing_bytes(const GroupStream& group) const {
@@ -450,7 +451,7 @@ std::size_t RankPlan::longest_by_kernel(const GroupStream& group) const {
 }
 
 std::string RankPlan::graph_obstacle() const {
-  if (layout.size(Axis::pipeline) > 1) return "messages between stages have no place in a CUDA graph";
+  if (layout.size(stage_axis) > 1) return "messages between stages have no place in a CUDA graph";
   if (goes_by_links(exchange_group) || goes_by_links(reduction_group))
     return "collectives by links have no place in a CUDA graph";
   return "";

@@ -78,6 +78,8 @@ struct RankPlan {
     const model::SegmentKind kind = sizes.shape.kind(segment);
     return sizes.recompute != model::Recompute::none && has_norm(kind) && has_output(kind);
   }
+  // It stands for those that hold the same parameters, where each of these counts once.
+  bool is_first_replica() const { return layout.coordinate(rank, replica_axes) == 0; }
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   std::int64_t tokens_per_step() const { return global_batch * sizes.micro_batch.sequence; }  // of all ranks

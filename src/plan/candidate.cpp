@@ -6,30 +6,22 @@
 #include <algorithm>
 #include <set>
 
+#include "core/batch_split.h"
 #include "core/error.h"
+#include "parallel/mesh.h"
 
 namespace plait::plan {
 namespace {
 
 constexpr std::size_t most_stages_shown = 8;
 
-std::vector<std::int64_t> divisors(std::int64_t n) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t d = 1; d * d <= n; ++d) {
-    if (n % d != 0) continue;
-    all.push_back(d);
-    if (d * d != n) all.push_back(n / d);
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 // Sequences of a micro-batch: powers of two that divide what a data-parallel rank has, and all of that.
-std::vector<std::int64_t> micro_batches(const Config& config, std::int64_t data) {
+std::vector<std::int64_t> micro_batches(const Config& config, const AxisSizes& mesh) {
   if (config.train.micro_batch > 0) return {config.train.micro_batch};
   std::vector<std::int64_t> sizes;
-  if (config.train.global_batch % data != 0) return {1};  // breaks a rule, which then tells why
-  const std::int64_t whole = config.train.global_batch / data;
+  const BatchSplit by_one{config.train.global_batch, 1, product(mesh, batch_axes)};
+  if (!by_one.is_whole()) return {1};  // breaks a rule, which then tells why
+  const std::int64_t whole = by_one.micro_batches();
   for (std::int64_t size = 1; whole % size == 0; size *= 2) sizes.push_back(size);
   if (sizes.back() != whole) sizes.push_back(whole);
   return sizes;
@@ -67,13 +59,24 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   return all;
 }
 
+// Whether a mesh has the sizes that are given, 0 being any.
+bool is_open_to(const AxisSizes& given, const AxisSizes& mesh) {
+  return std::ranges::all_of(axis_table,
+                             [&](const AxisRow& row) { return given[row.axis] == 0 || given[row.axis] == mesh[row.axis]; });
+}
+
 }  // namespace
 
-std::string Candidate::layout() const { return fmt::format("pipeline {} × data {} × tensor {}", pipeline, data, tensor); }
+std::string Candidate::layout() const {
+  std::string text;
+  for (const Name<Axis>& axis : names<Axis>)
+    text += fmt::format("{}{} {}", text.empty() ? "" : " × ", axis.text, size[axis.value]);
+  return text;
+}
 
 std::string Candidate::to_string() const {
   std::string text = layout();
-  if (pipeline > 1) text += ", " + plait::to_string(schedule);
+  if (size[stage_axis] > 1) text += ", " + plait::to_string(schedule);
   if (virtual_stages > 1) text += fmt::format(" with {} virtual stages", virtual_stages);
   if (!stages.empty() && stages.size() <= most_stages_shown) text += fmt::format(", {} blocks", fmt::join(stages, " + "));
   text += fmt::format(", micro-batch {}", micro_batch);
@@ -84,7 +87,7 @@ std::string Candidate::to_string() const {
 
 Config with(const Config& config, const Candidate& c) {
   Config chosen = config;
-  chosen.parallel.data = c.data, chosen.parallel.tensor = c.tensor, chosen.parallel.pipeline = c.pipeline;
+  chosen.parallel.size = c.size;
   chosen.parallel.schedule = c.schedule, chosen.parallel.virtual_stages = c.virtual_stages;
   if (c.schedule != ScheduleKind::file) chosen.parallel.schedule_file = nullptr;
   if (c.schedule != ScheduleKind::planned) chosen.parallel.planned_passes = nullptr;
@@ -102,36 +105,31 @@ Enumeration enumerate(const Config& config, int ranks) {
   for (const Name<Recompute>& name : names<Recompute>) {
     if (p.recompute.value_or(name.value) == name.value) recomputes.push_back(name.value);
   }
-  for (const std::int64_t pipeline : divisors(ranks)) {
-    if (p.pipeline > 0 && p.pipeline != pipeline) continue;
-    for (const std::int64_t tensor : divisors(ranks / pipeline)) {
-      const std::int64_t data = ranks / pipeline / tensor;
-      if ((p.tensor > 0 && p.tensor != tensor) || (p.data > 0 && p.data != data)) continue;
-      std::size_t before = result.candidates.size();
-      Rejected first;
-      for (const Pipelining& pipelining : pipelinings(config, pipeline)) {
-        for (const std::int64_t micro_batch : micro_batches(config, data)) {
-          // The rules do not tell zero and recompute apart but for what they forbid together: judged once for all recomputes.
-          for (const std::int64_t zero : zeros) {
-            if (zero > 0 && data == 1 && p.zero < 0) continue;  // nothing to shard
-            Candidate c{
-                data, tensor, pipeline, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};
-            Config chosen = with(config, c);
-            chosen.launch.ranks = ranks;
-            if (const auto problems = problems_of(chosen); !problems.empty()) {
-              if (first.reason.empty())
-                first = {c, problems.front().path + " = " + problems.front().value + " " + problems.front().rule};
-              continue;
-            }
-            for (const Recompute recompute : recomputes) {
-              c.recompute = recompute;
-              result.candidates.push_back(c);
-            }
+  for (const AxisSizes& mesh : parallel::meshes_of(ranks, rest_axis)) {
+    if (!is_open_to(p.size, mesh)) continue;
+    const std::size_t before = result.candidates.size();
+    Rejected first;
+    for (const Pipelining& pipelining : pipelinings(config, mesh[stage_axis])) {
+      for (const std::int64_t micro_batch : micro_batches(config, mesh)) {
+        // The rules do not tell zero and recompute apart but for what they forbid together: judged once for all recomputes.
+        for (const std::int64_t zero : zeros) {
+          if (zero > 0 && product(mesh, replica_axes) == 1 && p.zero < 0) continue;  // nothing to shard
+          Candidate c{mesh, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};
+          Config chosen = with(config, c);
+          chosen.launch.ranks = ranks;
+          if (const auto problems = problems_of(chosen); !problems.empty()) {
+            if (first.reason.empty())
+              first = {c, problems.front().path + " = " + problems.front().value + " " + problems.front().rule};
+            continue;
+          }
+          for (const Recompute recompute : recomputes) {
+            c.recompute = recompute;
+            result.candidates.push_back(c);
           }
         }
       }
-      if (result.candidates.size() == before) result.rejected.push_back(std::move(first));
     }
+    if (result.candidates.size() == before) result.rejected.push_back(std::move(first));
   }
   return result;
 }

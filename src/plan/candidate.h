@@ -10,17 +10,18 @@
 namespace plait::plan {
 
 struct Candidate {
-  std::int64_t data = 1, tensor = 1, pipeline = 1, micro_batch = 1, virtual_stages = 1, zero = 0;
+  AxisSizes size = single_rank;
+  std::int64_t micro_batch = 1, virtual_stages = 1, zero = 0;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of ScheduleKind::file the configuration has the file
   Recompute recompute = Recompute::none;
   std::vector<double> stages = {};  // transformer blocks of each; empty: as the configuration says, or by FLOPs
   friend bool operator==(const Candidate&, const Candidate&) = default;
-  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
+  int ranks() const { return static_cast<int>(product(size)); }
   std::string layout() const;     // "pipeline 2 × data 2 × tensor 2"
   std::string to_string() const;  // with what else differs: "pipeline 2 × data 4 × tensor 1, zb-h1, micro-batch 2, zero 1"
 };
 
-// The configuration with these values in place of what it leaves open (and of parallel.data).
+// The configuration with these values in place of what it leaves open (and of the sizes of all axes).
 Config with(const Config& config, const Candidate& candidate);
 
 // A candidate that cannot run, and why, in words for a user.

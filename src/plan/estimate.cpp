@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/batch_split.h"
 #include "ops/op_context.h"
 #include "parallel/schedule_timeline.h"
 
@@ -15,7 +16,7 @@ using model::SegmentKind;
 
 // Of the candidate's ranks; what passes take is left open.
 ScheduleLoad load_of(const Candidate& c, const parallel::Schedule& schedule, double micro_batches) {
-  const auto ranks = static_cast<double>(c.pipeline);
+  const auto ranks = static_cast<double>(c.size[stage_axis]);
   return {.ranks = ranks, .chunks = schedule.stages.count() / ranks, .micro_batches = micro_batches};
 }
 
@@ -101,22 +102,25 @@ SegmentParts Estimator::scratch(const model::SegmentSizes& sizes) {
 }
 
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
-  const parallel::Layout layout = parallel::make_layout(c.pipeline, c.data, c.tensor);
+  const parallel::Layout layout = parallel::make_layout(c.size);
+  const std::int64_t pipeline = c.size[stage_axis];
   Config chosen = with(config_, c);
   chosen.comm.braid = Braid::none;  // what it hides, the simulation tells
   // Planning passes takes its time. A planned schedule is taken for the named one that it is no slower than.
   if (c.schedule == ScheduleKind::planned) chosen.parallel.schedule = named_stand_in(c);
-  const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
+  const BatchSplit batch = batch_split(chosen, c.size);
+  const std::int64_t whole = batch.micro_batches();
   // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
   const bool has_formulas = schedule_row(c.schedule).bubble != nullptr && schedule_row(c.schedule).in_flight != nullptr;
-  const bool any_number = c.schedule == ScheduleKind::planned || whole % c.pipeline == 0;
-  if (has_formulas && chosen.train.global_batch % round == 0 && any_number) chosen.train.global_batch = c.pipeline * round;
+  const bool any_number = c.schedule == ScheduleKind::planned || whole % pipeline == 0;
+  if (has_formulas && batch.is_whole() && any_number) chosen.train.global_batch = pipeline * batch.round();
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const auto passes_of = [&](bool beside_head) {
-    return pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_, c.tensor, kind_), beside_head);
+    return pass_seconds(machine_, job.sizes, speeds[segment_axis],
+                        parallel::choose_exchanges(config_, static_cast<int>(c.size[segment_axis]), kind_), beside_head);
   };
   const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
-  const bool balances = cuts_stages_ && c.pipeline > 1;
+  const bool balances = cuts_stages_ && pipeline > 1;
   if (balances) job.stages = balanced_stages(job, without_head, beside_head);
   const Elements& elements = parameters(job.sizes);
   const SegmentParts saved = activation_bytes(job.sizes), once = scratch(job.sizes);
@@ -126,7 +130,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     double forward = 0, backward_input = 0, backward_weight = 0, elements = 0, saved = 0, once = 0;
     double total() const { return forward + backward_input + backward_weight; }
   };
-  std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
+  std::vector<Load> loads(static_cast<std::size_t>(pipeline));
   const int head_rank = job.schedule.stages.rank_of(job.schedule.stages.count() - 1);
   for (int stage = 0; stage < job.schedule.stages.count(); ++stage) {
     const int rank = job.schedule.stages.rank_of(stage);
@@ -159,21 +163,20 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   load_of_slowest.forward = slowest.forward;
   load_of_slowest.backward_input = slowest.backward_input, load_of_slowest.backward_weight = slowest.backward_weight;
   estimate.seconds = micro_batches * slowest.total() + bubble_seconds(c, job.schedule, load_of_slowest);
-  if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
+  if (const RingSpeed& speed = speeds[stage_axis]; pipeline > 1 && speed.gb_per_s > 0) {
     const double bytes = static_cast<double>(job.sizes.own_residual_bytes());
-    const topology::Way way{
-        .channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
-    const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);
+    const topology::Way way{.channels = {}, .gb_per_s = speed.gb_per_s, .latency_us = speed.latency_us, .link = {}};
+    const double hop = communication.message(bytes, way).seconds + bytes / (speed.gb_per_s * 1e9);
     // Filling and draining; in between, messages bound the step only where they take longer than computing does.
-    estimate.seconds += 2 * static_cast<double>(c.pipeline - 1) * hop;
-    const double passing = micro_batches * load_of_slowest.chunks * bytes / (speeds.pipeline.gb_per_s * 1e9);
+    estimate.seconds += 2 * static_cast<double>(pipeline - 1) * hop;
+    const double passing = micro_batches * load_of_slowest.chunks * bytes / (speed.gb_per_s * 1e9);
     estimate.seconds = std::max(estimate.seconds, passing);
   }
   const auto gradient = static_cast<double>(size_of(job.gradient_type)),
              weight = static_cast<double>(size_of(job.sizes.compute));
   const auto master = static_cast<double>(size_of(job.master_type)), moment = static_cast<double>(size_of(job.moment_type));
-  const auto data = static_cast<int>(c.data);
-  const double shard = c.zero > 0 ? 1.0 / data : 1.0;
+  const auto replicas = static_cast<int>(product(c.size, replica_axes));
+  const double shard = c.zero > 0 ? 1.0 / replicas : 1.0;
   const model::ModelShape local = job.sizes.shape.local(job.sizes.split.size);
   const auto workspace = static_cast<double>(ops::workspace_bytes(
       kind_, {{job.sizes.micro_batch.batch, job.sizes.micro_batch.sequence, local.heads, local.kv_heads, local.head_dim},
@@ -184,12 +187,13 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   for (const Load& load : loads) {
     const double state = load.elements * shard;
     update = std::max(update, state * (2 * gradient + 3 * master + 4 * moment + weight) / machine_.profile.memory_bytes_per_s);
-    if (data > 1) {
+    if (replicas > 1) {
       const Collective reduction = c.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce;
       const double rounds = c.zero > 1 ? micro_batches : 1;
-      const double reduce = rounds * communication.seconds(reduction, data, load.elements * gradient, speeds.data);
+      const double reduce = rounds * communication.seconds(reduction, replicas, load.elements * gradient, speeds[reduced_axis]);
       const double gather =
-          c.zero > 0 ? communication.seconds(Collective::all_gather, data, load.elements * weight, speeds.data) : 0;
+          c.zero > 0 ? communication.seconds(Collective::all_gather, replicas, load.elements * weight, speeds[reduced_axis])
+                     : 0;
       // Hidden behind the last backward (all of them under ZeRO-2) and the first forward.
       const double behind = rounds * (load.backward_input + load.backward_weight);
       exposed =

@@ -14,9 +14,7 @@
 namespace plait::plan {
 
 // The fastest ring that each axis can have; a speed of 0 means that the axis costs nothing.
-struct AxisSpeeds {
-  RingSpeed tensor, pipeline, data;
-};
+using AxisSpeeds = AxisArray<RingSpeed>;
 
 struct Estimate {
   double seconds = 0;

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/batch_split.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "parallel/job_plan.h"
@@ -25,9 +26,7 @@ constexpr std::int64_t shortened_micro_batches = 4;
 constexpr int most_ranks_one_by_one = 256;
 
 Candidate candidate_of(const Config& config, const Layout& layout) {
-  return {.data = layout.size(Axis::data),
-          .tensor = layout.size(Axis::tensor),
-          .pipeline = layout.size(Axis::pipeline),
+  return {.size = layout.sizes(),
           .micro_batch = config.train.micro_batch,
           .virtual_stages = config.parallel.virtual_stages,
           .zero = config.parallel.zero,
@@ -36,7 +35,7 @@ Candidate candidate_of(const Config& config, const Layout& layout) {
           .stages = config.parallel.stages};
 }
 
-AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, const std::string& what) {
+AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, std::string_view what) {
   AxisLink link;
   link.used = cost.narrowest.from >= 0;
   if (!link.used) return link;
@@ -54,7 +53,7 @@ bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t w
   const ScheduleRow& row = schedule_row(config.parallel.schedule.value());
   if (row.in_flight == nullptr || config.parallel.planned_passes) return false;
   const auto most = [&](std::int64_t micro_batches) {
-    return row.in_flight({.ranks = static_cast<double>(layout.size(Axis::pipeline)),
+    return row.in_flight({.ranks = static_cast<double>(layout.size(stage_axis)),
                           .chunks = static_cast<double>(row.chunks_with(config.parallel.virtual_stages)),
                           .micro_batches = static_cast<double>(micro_batches)});
   };
@@ -70,7 +69,7 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
   const std::vector<std::size_t> planned = each ? parallel::planned_bytes(stages) : std::vector<std::size_t>();
   result.peak_bytes.assign(stages.size(), 0);
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const auto stage = static_cast<std::size_t>(layout.coordinate(rank, Axis::pipeline));
+    const auto stage = static_cast<std::size_t>(layout.coordinate(rank, stage_axis));
     const std::size_t bytes = each ? planned[static_cast<std::size_t>(rank)] : stages[stage].memory.total_bytes();
     result.rank_bytes.push_back(static_cast<double>(bytes) + library_bytes(machine, stages[stage]));
     result.peak_bytes[stage] = std::max(result.peak_bytes[stage], result.rank_bytes.back());
@@ -93,7 +92,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
     std::vector<std::tuple<double, double, std::string>> ways;
     for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
       if (stream.role != parallel::StreamRole::send) continue;
-      const int peer = programs.layout.moved(rank, Axis::pipeline, stream.peer);
+      const int peer = programs.layout.moved(rank, stage_axis, stream.peer);
       const topology::Way& way = fabric.message_way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
       ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
     }
@@ -105,9 +104,9 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
 // Links are within hosts: a run of anything else would refuse to begin.
 void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gpus, const topology::Fabric& fabric) {
   const Layout& layout = plan.layout;
-  for (const auto& [axis, key, ranks] :
-       {std::tuple{Axis::tensor, "comm.exchanges", "tensor-parallel"}, {Axis::data, "comm.reductions", "data-parallel"}}) {
-    if (!plan.goes_by_links(axis == Axis::tensor ? parallel::exchange_group : parallel::reduction_group)) continue;
+  for (const Axis axis : axes_by_traffic) {
+    const AxisRow& row = row_of(axis);
+    if (row.way == WayKey::none || !plan.goes_by_links(axis == segment_axis ? parallel::exchange_group : parallel::reduction_group)) continue;
     for (int rank = 0; rank < layout.ranks(); ++rank) {
       const int other = layout.moved(rank, axis, 0);
       if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)]))
@@ -115,7 +114,7 @@ void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gp
       throw ConfigError(
           fmt::format("{0}=links: {1} ranks {2} and {3} of {4} would be on two hosts, between which there are no links; "
                       "{0}=library needs none",
-                      key, ranks, other, rank, layout.to_string()));
+                      way_key(row.way), row.adjective, other, rank, layout.to_string()));
     }
   }
 }
@@ -134,12 +133,12 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
     const parallel::Instruction& i = program.at(index);
     const topology::Way* way = nullptr;
     if (parallel::is_send(i.kind)) {
-      const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
+      const int peer = layout.moved(rank, stage_axis, program.stream_of(i).peer);
       way = &fabric.message_way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
     const auto group_way = group_ways.find(i.collective.group);
-    return costs.work(layout.coordinate(rank, Axis::pipeline), index,
-                      group_way == group_ways.end() ? nullptr : group_way->second, way);
+    return costs.work(layout.coordinate(rank, stage_axis), index, group_way == group_ways.end() ? nullptr : group_way->second,
+                      way);
   };
   options.same_work = alike_in_ways(programs, gpus, fabric);
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
@@ -157,9 +156,10 @@ void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan
   }
   topology::Fabric& fabric = *site.fabric;
   require_one_host(stages.front(), result.placement.gpu_of_rank, fabric);
-  result.tensor = axis_link(cost.of(parallel::groups::tensor), fabric, "tensor groups");
-  result.pipeline = axis_link(cost.messages, fabric, "messages");
-  result.data = axis_link(cost.of(parallel::groups::replicas), fabric, "data groups");
+  for (const AxisRow& row : axis_table) {
+    const AxisCost along = row.way == WayKey::none ? cost.messages : cost.of(parallel::group_along(row.axis));
+    result.links[row.axis] = axis_link(along, fabric, row.traffic);
+  }
   const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
   result.step_seconds = simulated.step_seconds;
   result.bubble_fraction = simulated.mean_bubble_fraction();
@@ -172,7 +172,7 @@ void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan
 std::string remedy_for(const std::string& kind, const Candidate& c) {
   const bool sharded = kind == "optimizer" || kind == "gradients";
   const std::int64_t zero = kind == "gradients" ? 2 : 1;
-  if (sharded && c.data > 1 && c.zero < zero) return fmt::format("parallel.zero={}", zero);
+  if (sharded && product(c.size, replica_axes) > 1 && c.zero < zero) return fmt::format("parallel.zero={}", zero);
   if (sharded || kind == "weights") return "more tensor- or pipeline-parallel ranks";
   if (c.micro_batch > 1) return fmt::format("a train.micro_batch below {}", c.micro_batch);
   if (c.recompute != Recompute::full) return "parallel.recompute=full";
@@ -232,18 +232,17 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
 Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
                               const PlacementOptions& options) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
-  const std::int64_t per_round = config.train.micro_batch * layout.size(Axis::data);
-  const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.size(Axis::pipeline);
-  const bool shortened =
-      config.train.global_batch % per_round == 0 && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
+  const BatchSplit batch = batch_split(config, layout.sizes());
+  const std::int64_t whole = batch.micro_batches(), few = shortened_micro_batches * layout.size(stage_axis);
+  const bool shortened = batch.is_whole() && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
   Config shorter = config;
-  if (shortened) shorter.train.global_batch = 2 * few * per_round;
+  if (shortened) shorter.train.global_batch = 2 * few * batch.round();
   const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
   Evaluation second = evaluate_memory(shorter, stages, site.machine);
   if (!memory_problem(second, site.machine).empty()) return second;
   place_and_simulate(second, stages, site, placer, options);
   if (!shortened) return second;
-  shorter.train.global_batch = few * per_round;
+  shorter.train.global_batch = few * batch.round();
   Evaluation first;  // its memory is not asked for
   place_and_simulate(first, stage_plans(shorter, vocab, ranks, site), site, placer, options);
   const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);

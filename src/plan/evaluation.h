@@ -41,8 +41,8 @@ struct Evaluation {
   std::vector<double> peak_bytes;                             // by pipeline rank: of the fullest of its ranks
   double library_bytes = 0;                                   // what libraries need on the fullest rank
   std::vector<std::pair<std::string, double>> bytes_by_kind;  // of the fullest rank, largest first
-  AxisLink tensor, pipeline, data;
-  bool extrapolated = false;  // some segment times were measured only at other sizes
+  AxisArray<AxisLink> links;                                  // the slowest of each axis
+  bool extrapolated = false;                                  // some segment times were measured only at other sizes
 
   double most_bytes() const;
 };

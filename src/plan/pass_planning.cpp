@@ -24,9 +24,9 @@ constexpr std::size_t head = index_of(model::SegmentKind::head);
 // The slowest way around a tensor group, of ranks on GPUs of their own numbers.
 RingSpeed tensor_ring(const Layout& layout, topology::Fabric& fabric) {
   RingSpeed slowest;
-  for (int t = 0; t < layout.size(Axis::tensor) && layout.size(Axis::tensor) > 1; ++t) {
+  for (int t = 0; t < layout.size(segment_axis) && layout.size(segment_axis) > 1; ++t) {
     const topology::Way& way =
-        fabric.way(layout.moved(0, Axis::tensor, t), layout.moved(0, Axis::tensor, (t + 1) % layout.size(Axis::tensor)));
+        fabric.way(layout.moved(0, segment_axis, t), layout.moved(0, segment_axis, (t + 1) % layout.size(segment_axis)));
     if (t == 0 || way.gb_per_s < slowest.gb_per_s) slowest = {way.gb_per_s, way.latency_us};
   }
   return slowest;
@@ -37,11 +37,11 @@ double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, co
   const CommunicationCosts communication(machine);
   const double bytes = static_cast<double>(sizes.own_residual_bytes());
   double seconds = 0;
-  for (int p = 0; p + 1 < layout.size(Axis::pipeline); ++p) {
-    const topology::Way& way = fabric.message_way(layout.moved(0, Axis::pipeline, p), layout.moved(0, Axis::pipeline, p + 1));
+  for (int p = 0; p + 1 < layout.size(stage_axis); ++p) {
+    const topology::Way& way = fabric.message_way(layout.moved(0, stage_axis, p), layout.moved(0, stage_axis, p + 1));
     if (way.gb_per_s > 0) seconds += communication.message(bytes, way).seconds + bytes / (way.gb_per_s * 1e9);
   }
-  return seconds / std::max(1, layout.size(Axis::pipeline) - 1);
+  return seconds / std::max(1, layout.size(stage_axis) - 1);
 }
 
 class PassPlanning {
@@ -56,7 +56,7 @@ class PassPlanning {
         beside_head_(seconds(true)),
         send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
         kept_(activation_bytes(outline_.sizes)),
-        room_(static_cast<std::size_t>(layout.size(Axis::pipeline)), std::numeric_limits<double>::infinity()) {}
+        room_(static_cast<std::size_t>(layout.size(stage_axis)), std::numeric_limits<double>::infinity()) {}
 
   std::vector<parallel::RankPlan> run() {
     Attempt* listed = &attempt();
@@ -76,7 +76,7 @@ class PassPlanning {
       keep(*listed);
     }
     // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
-    for (const StageMap& map : parallel::stage_placements(layout_.size(Axis::pipeline), chunks())) {
+    for (const StageMap& map : parallel::stage_placements(layout_.size(stage_axis), chunks())) {
       for (const Schedule& schedule : parallel::named_schedules(map, outline_.micro_batches)) {
         if (!best || length_of(schedule, times(map)) < best->length) keep(attempt(schedule));
       }
@@ -98,7 +98,7 @@ class PassPlanning {
 
   PassSeconds seconds(bool beside_head) const {
     return pass_seconds(site_.machine, outline_.sizes, tensor_ring(layout_, *site_.fabric),
-                        parallel::choose_exchanges(config_, layout_.size(Axis::tensor), site_.kind), beside_head);
+                        parallel::choose_exchanges(config_, layout_.size(segment_axis), site_.kind), beside_head);
   }
 
   // Of exchanges, behind weight parts. The head's weight part follows at once in any case.
@@ -131,7 +131,7 @@ class PassPlanning {
     }
     parallel::take_head_at_once(times, beside_head_.backward_weight[head]);
     for (std::size_t rank = 0; rank < whole.size(); ++rank)
-      times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.size(Axis::pipeline) * whole[rank]));
+      times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.size(stage_axis) * whole[rank]));
     return times;
   }
 
@@ -147,7 +147,7 @@ class PassPlanning {
 
   // The one of these passes, made when they are first asked for: other room often gives the same, and plans take their time.
   Attempt& attempt() {
-    return attempt(parallel::planned_schedule(layout_.size(Axis::pipeline), chunks(), outline_.micro_batches,
+    return attempt(parallel::planned_schedule(layout_.size(stage_axis), chunks(), outline_.micro_batches,
                                               [this](const StageMap& map) { return times(map); }));
   }
 
@@ -163,7 +163,7 @@ class PassPlanning {
     Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
                  .length = length_of(schedule, listed_by),
                  .beside = {}};
-    for (int rank = 0; rank < layout_.size(Axis::pipeline); ++rank) {
+    for (int rank = 0; rank < layout_.size(stage_axis); ++rank) {
       const parallel::RankPlan& plan = made.plans[static_cast<std::size_t>(rank)];
       const double bytes = static_cast<double>(plan.memory.total_bytes()) + library_bytes(site_.machine, plan);
       made.beside.push_back(bytes - most_held(schedule, listed_by, rank));
@@ -189,7 +189,7 @@ class PassPlanning {
 
 bool plans_passes(const Config& config) {
   const ParallelConfig& p = config.parallel;
-  return p.schedule == ScheduleKind::planned && p.pipeline > 1 && !p.planned_passes;
+  return p.schedule == ScheduleKind::planned && p.size[stage_axis] > 1 && !p.planned_passes;
 }
 
 std::vector<parallel::RankPlan> plan_passes(const Config& config, std::int64_t vocab, const Layout& layout, const Site& site) {

@@ -56,9 +56,12 @@ class FastestWays {
         speed.gb_per_s = std::max(speed.gb_per_s, std::min(rings * speed.gb_per_s, within_.gb_per_s * rings / (rings - 1)));
       return speed;
     };
-    return {.tensor = rings_on(c.tensor, of_host_),
-            .pipeline = on(c.tensor * c.pipeline),
-            .data = rings_on(c.tensor * c.data, of_host_ / c.tensor)};
+    return AxisSpeeds::of_rows([&](const AxisRow& row) {
+      // The axis that communicates most lies within the others.
+      const std::int64_t inner = row.axis == axes_by_traffic.front() ? 1 : c.size[axes_by_traffic.front()];
+      const std::int64_t ranks = inner * c.size[row.axis];
+      return row.way == WayKey::none ? on(ranks) : rings_on(ranks, of_host_ / inner);
+    });
   }
 
  private:
@@ -133,7 +136,7 @@ class PlanSearch {
 
   // None if that is how they are cut already.
   std::vector<double> stages_by_seconds(const Candidate& c) const {
-    if (c.pipeline == 1 || !c.stages.empty()) return {};
+    if (c.size[stage_axis] == 1 || !c.stages.empty()) return {};
     return Estimator(config_, vocab_, site_.kind, site_.machine, StageCut::by_seconds).estimate(c, ways_.speeds(c)).stages;
   }
 
@@ -355,7 +358,7 @@ class PlanSearch {
         {"parallel.recompute", [](Config& c) { c.parallel.recompute = std::nullopt; }},
         {"train.micro_batch", [](Config& c) { c.train.micro_batch = -1; }},
         {"parallel.zero", [](Config& c) { c.parallel.zero = -1; }},
-        {"the layout", [](Config& c) { c.parallel.data = c.parallel.tensor = c.parallel.pipeline = 0; }},
+        {"the layout", [](Config& c) { c.parallel.size = {}; }},
     };
     Config open = config_;
     for (const Opening& opening : openings) {

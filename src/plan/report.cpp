@@ -23,10 +23,10 @@ constexpr auto most_written_ranks = static_cast<std::size_t>(limits::ranks.most)
 
 double ms(double seconds) { return 1e3 * seconds; }
 
-std::string link_text(const char* axis, const AxisLink& link, const std::string& unit) {
+std::string link_text(Axis axis, const AxisLink& link, const std::string& unit) {
   if (!link.used) return "";
-  std::string text =
-      fmt::format("{} {:.1f} GB/s ({}, {}s {} and {})", axis, link.min_gb_per_s, link.link, unit, link.from, link.to);
+  std::string text = fmt::format("{} {:.1f} GB/s ({}, {}s {} and {})", to_string(axis), link.min_gb_per_s, link.link, unit,
+                                 link.from, link.to);
   if (!link.shared.empty()) text += ", " + link.shared;
   return text;
 }
@@ -39,7 +39,9 @@ Json link_json(const AxisLink& link) {
 }
 
 Json candidate_json(const Candidate& c) {
-  return {{"layout", {{"data", c.data}, {"tensor", c.tensor}, {"pipeline", c.pipeline}}},
+  Json layout;
+  for (const AxisRow& row : axis_table) layout[row.name] = c.size[row.axis];
+  return {{"layout", layout},
           {"schedule", to_string(c.schedule)},
           {"virtual_stages", c.virtual_stages},
           {"micro_batch", c.micro_batch},
@@ -67,7 +69,7 @@ std::string terms(const Evaluation& e) {
 std::string rejected_text(const std::vector<Rejected>& rejected) {
   std::vector<std::pair<std::string, std::vector<const Rejected*>>> groups;  // by rule, in order of appearance
   for (const Rejected& r : rejected) {
-    // "parallel.tensor = 16 must divide ...": the number is the layout's.
+    // "parallel.NAME = 16 must divide ...": the number is the layout's.
     const std::size_t equals = r.reason.find(" = "),
                       end = equals == std::string::npos ? equals : r.reason.find(' ', equals + 3);
     const std::string rule = end == std::string::npos ? r.reason : r.reason.substr(0, equals) + r.reason.substr(end);
@@ -188,9 +190,7 @@ std::string passes_text(const nlohmann::json& choice, const std::string& source)
 // As candidate_json() writes it.
 Candidate candidate_from(const nlohmann::json& choice, const std::string& source) {
   const nlohmann::json& layout = member(choice, "layout", source);
-  return {.data = whole(layout, "data", source),
-          .tensor = whole(layout, "tensor", source),
-          .pipeline = whole(layout, "pipeline", source),
+  return {.size = AxisSizes::of_rows([&](const AxisRow& row) { return whole(layout, to_string(row.axis).c_str(), source); }),
           .micro_batch = whole(choice, "micro_batch", source),
           .virtual_stages = whole(choice, "virtual_stages", source),
           .zero = whole(choice, "zero", source),
@@ -231,9 +231,9 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   lines.push_back("on the critical path: " + terms(best));
   lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks",
                               100 * best.bubble_fraction, best.ledger.exposed_ms()));
-  for (const std::string& link : {link_text("tensor", best.tensor, unit), link_text("pipeline", best.pipeline, unit),
-                                  link_text("data", best.data, unit)}) {
-    if (!link.empty()) lines.push_back("slowest link: " + link);
+  for (const Axis axis : axes_by_traffic) {
+    if (const std::string link = link_text(axis, best.links[axis], unit); !link.empty())
+      lines.push_back("slowest link: " + link);
   }
   const PlacementResult& placed = best.placement;
   std::string placement =
@@ -294,7 +294,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
                        {"device_hours", speed.device_hours},
                        {"machine", context.machine},
                        {"topology", context.topology}};
-  json["links"] = {{"tensor", link_json(best.tensor)}, {"pipeline", link_json(best.pipeline)}, {"data", link_json(best.data)}};
+  for (const Axis axis : axes_by_traffic) json["links"][to_string(axis)] = link_json(best.links[axis]);
   json["placement_method"] = best.placement.method;
   json["cpu_binding"] = context.cpu_binding;
   json["placement_lower_bound_ms"] = ms(best.placement.lower_bound);
@@ -337,7 +337,7 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
   Config chosen = with(config, candidate);
-  if (candidate.schedule == ScheduleKind::planned && candidate.pipeline > 1)
+  if (candidate.schedule == ScheduleKind::planned && candidate.size[stage_axis] > 1)
     chosen.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
   const nlohmann::json& device = member(choice, "device", source);
   if (device != "cuda" && device != "cpu") throw ConfigError(source + ": 'device' must be cuda or cpu");
@@ -356,9 +356,9 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
 
 std::vector<std::string> left_to_a_plan() {
   std::vector<std::string> overrides{"parallel.stages=[]", "placement.devices=[]"};
-  for (const char* key :
-       {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.virtual_stages",
-        "parallel.zero", "parallel.recompute", "train.micro_batch", "placement.strategy", "launch.ranks", "launch.device"})
+  for (const std::string& key : axis_keys()) overrides.push_back(key + "=auto");
+  for (const char* key : {"parallel.schedule", "parallel.virtual_stages", "parallel.zero", "parallel.recompute",
+                          "train.micro_batch", "placement.strategy", "launch.ranks", "launch.device"})
     overrides.push_back(std::string(key) + "=auto");
   return overrides;
 }

@@ -51,7 +51,7 @@ Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string
 // for another model or batch, or chose otherwise than what `config` says and does not leave open.
 Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source);
 
-// What leaves to apply_choice() all that it decides: "parallel.tensor=auto".
+// What leaves to apply_choice() all that it decides: "parallel.NAME=auto".
 std::vector<std::string> left_to_a_plan();
 
 }  // namespace plait::plan

@@ -73,7 +73,8 @@ class WhatIf {
   std::optional<std::string> by_braids() {
     Config ahead = with(config_, best_.candidate);
     const ParallelConfig& parallel = ahead.parallel;
-    if (ahead.comm.braid || parallel.tensor == 1 || !no_ahead(ahead, parallel.pipeline).empty()) return std::nullopt;
+    if (ahead.comm.braid || parallel.size[segment_axis] == 1 || !no_ahead(ahead, parallel.size[stage_axis]).empty())
+      return std::nullopt;
     ahead.comm.braid = Braid::ahead;
     const auto other = gain(ahead);
     if (!other) return std::nullopt;

@@ -28,9 +28,13 @@ constexpr std::size_t most_listed = 100'000;
 constexpr std::int64_t most_size = limits::ranks.most;  // on an axis of a mesh
 constexpr std::int64_t most_product = 1 << 20;          // of multiplied sizes: larger ones have a rule that says so
 
-// The keys that the planner decides for a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
-const std::vector<std::string> open_layout = {"parallel.pipeline=auto", "parallel.data=auto",           "parallel.tensor=auto",
-                                              "parallel.schedule=auto", "parallel.virtual_stages=auto", "parallel.zero=auto"};
+// What the planner decides of a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
+std::vector<std::string> open_layout() {
+  std::vector<std::string> overrides;
+  for (const Name<plait::Axis>& axis : names<plait::Axis>) overrides.push_back(axis_key(axis.value) + "=auto");
+  overrides.insert(overrides.end(), {"parallel.schedule=auto", "parallel.virtual_stages=auto", "parallel.zero=auto"});
+  return overrides;
+}
 
 using Values = std::vector<AxisValue>;  // one of each axis
 
@@ -117,7 +121,7 @@ class Expansion {
     }
     if (layout == axes_.size()) return add_point(std::move(coordinates), {}, overrides);
     const std::string& text = values[layout].text;
-    if (text == "auto") return add_point(std::move(coordinates), open_layout, overrides);
+    if (text == "auto") return add_point(std::move(coordinates), open_layout(), overrides);
     if (text != "all") return add_point(std::move(coordinates), layout_overrides(text), overrides);
     std::int64_t said = 0;
     try {
@@ -132,11 +136,11 @@ class Expansion {
     }
   }
 
-  // `data`, if the layout does not give it, follows from the number of ranks.
+  // The axis that a layout takes for 1 where it does not say: here what the others leave of the ranks.
   static std::vector<std::string> layout_overrides(const std::string& text) {
     std::vector<std::string> overrides = verify::parse_layout(text, axes_key).overrides;
     overrides.erase(overrides.begin());  // the ranks, which the point gives
-    overrides.front() = "parallel.data=auto";
+    overrides.front() = axis_key(rest_axis) + "=auto";
     return overrides;
   }
 
@@ -150,7 +154,7 @@ class Expansion {
     try {
       draft.ranks = count_ranks(overrides);
       overrides.push_back(fmt::format("{}={}", ranks_axis, draft.ranks));
-      give_data(overrides, draft.ranks);
+      give_rest(overrides, draft.ranks);
       scale(overrides, of_axes, draft.ranks);
       if (study_.study.scaling == Scaling::isoflop) shape(overrides, draft.coordinates);
       Config config = parse_config(base_, overrides, axes_key);
@@ -186,21 +190,24 @@ class Expansion {
 
   // The given number; else the product of the layout; else this machine's number.
   int count_ranks(const std::vector<std::string>& overrides) const {
-    const ParallelConfig& p = study_.parallel;
     if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks); said > 0) return static_cast<int>(said);
-    const std::int64_t data = size_of(overrides, "parallel.data", p.data), others = model_parallel(overrides);
-    return data > 0 && others > 0 && others <= most_product / data ? static_cast<int>(data * others) : ranks_here_;
+    const AxisSizes sizes = sizes_of(overrides);
+    std::int64_t ranks = 1;
+    for (const AxisRow& row : axis_table) {
+      if (sizes[row.axis] == 0 || ranks > most_product / sizes[row.axis]) return ranks_here_;
+      ranks *= sizes[row.axis];
+    }
+    return static_cast<int>(ranks);
   }
 
-  std::int64_t model_parallel(const std::vector<std::string>& overrides) const {
-    return size_of(overrides, "parallel.tensor", study_.parallel.tensor) *
-           size_of(overrides, "parallel.pipeline", study_.parallel.pipeline);
+  AxisSizes sizes_of(const std::vector<std::string>& overrides) const {
+    return AxisSizes::of_rows(
+        [&](const AxisRow& row) { return size_of(overrides, axis_key(row.axis), study_.parallel.size[row.axis]); });
   }
 
-  void give_data(std::vector<std::string>& overrides, int ranks) const {
-    const std::int64_t others = model_parallel(overrides);
-    const bool open = size_of(overrides, "parallel.data", study_.parallel.data) == 0;
-    if (open && others > 0 && ranks % others == 0) overrides.push_back(fmt::format("parallel.data={}", ranks / others));
+  void give_rest(std::vector<std::string>& overrides, int ranks) const {
+    const AxisSizes said = sizes_of(overrides), whole = with_rest(said, ranks);
+    if (whole != said) overrides.push_back(fmt::format("{}={}", axis_key(rest_axis), whole[rest_axis]));
   }
 
   // Growing sizes are taken from the point on one rank, so only the results have to satisfy the rules.
@@ -242,15 +249,18 @@ class Expansion {
   std::vector<Draft> drafts_;
 };
 
-// A layout without its setting of `data`.
-std::string without_data(const std::string& text, const ParallelConfig& parallel) {
+// A layout without the axis that takes what the others leave of the ranks.
+std::string without_rest(const std::string& text, const ParallelConfig& parallel) {
   std::vector<std::string> parts;
   for (const std::string& part : verify::split_overrides(text, axes_key)) {
-    if (!part.starts_with("data=")) parts.push_back(part);
+    if (!part.starts_with(to_string(rest_axis) + "=")) parts.push_back(part);
   }
   const auto size = [](std::int64_t said) { return said > 0 ? std::to_string(said) : std::string("auto"); };
-  return parts.empty() ? fmt::format("pipeline={} tensor={}", size(parallel.pipeline), size(parallel.tensor))
-                       : fmt::format("{}", fmt::join(parts, " "));
+  if (parts.empty()) {
+    AxisSet::all().without(rest_axis).for_each(
+        [&](plait::Axis axis) { parts.push_back(to_string(axis) + "=" + size(parallel.size[axis])); });
+  }
+  return fmt::format("{}", fmt::join(parts, " "));
 }
 
 }  // namespace
@@ -293,7 +303,7 @@ std::vector<Draft> expand_at(const Config& study, int ranks) {
       }
       for (std::string& layout : layouts) {
         const bool is_single = axis.key == layout_axis && layout != "auto";
-        const AxisValue next = is_single ? config::axis_value(without_data(layout, study.parallel), true) : value;
+        const AxisValue next = is_single ? config::axis_value(without_rest(layout, study.parallel), true) : value;
         if (std::ranges::find(kept.values, next) == kept.values.end()) kept.values.push_back(next);
       }
     }

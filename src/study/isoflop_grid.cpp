@@ -38,7 +38,7 @@ class Family {
   Family(const Config& base, std::int64_t vocab, double aspect_ratio)
       : base_(base), vocab_(vocab), shape_(model::resolve_shape(base.model, vocab, base.data.sequence_length)) {
     aspect_ratio_ = aspect_ratio > 0 ? aspect_ratio : static_cast<double>(shape_.hidden) / static_cast<double>(shape_.layers);
-    const std::int64_t tensor = std::max<std::int64_t>(base.parallel.tensor, 1);
+    const std::int64_t tensor = std::max<std::int64_t>(base.parallel.size[segment_axis], 1);
     heads_step_ = tensor * (shape_.heads / shape_.kv_heads);
     inner_step_ = std::lcm(matrix_alignment, tensor);
   }

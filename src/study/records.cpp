@@ -81,11 +81,16 @@ PointFacts facts_from(const JsonFields& fields) {
   const auto count = [&](const char* key) { return fields.integer(key, 1, any_count); };
   facts.ranks = static_cast<int>(fields.integer("ranks", 1, most_ranks));
   const JsonFields layout = fields.object("layout");
-  const auto size = [&](const char* axis, std::int64_t most) { return static_cast<int>(layout.integer(axis, 1, most)); };
-  const int pipeline = size("pipeline", facts.ranks), data = size("data", facts.ranks / pipeline);
-  facts.layout = parallel::make_layout(pipeline, data, size("tensor", facts.ranks / pipeline / data));
+  AxisSizes sizes;
+  std::int64_t left = facts.ranks;
+  for (const Name<plait::Axis>& axis : names<plait::Axis>) {
+    sizes[axis.value] = layout.integer(std::string(axis.text).c_str(), 1, left);
+    left /= sizes[axis.value];
+  }
+  facts.layout = parallel::make_layout(sizes);
   if (facts.layout.ranks() != facts.ranks)
-    layout.fail("tensor", "such that the axes make " + std::to_string(facts.ranks) + " ranks");
+    layout.fail(std::string(names<plait::Axis>.back().text).c_str(),
+                "such that the axes make " + std::to_string(facts.ranks) + " ranks");
   facts.schedule = fields.text("schedule");
   facts.virtual_stages = count("virtual_stages");
   facts.zero = fields.integer("zero", 0, 3);

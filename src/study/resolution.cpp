@@ -27,7 +27,7 @@ Prediction prediction_of(const plan::Evaluation& evaluation, const plan::Machine
 bool is_placed(const Config& config, DeviceKind kind) {
   const PlacementStrategy strategy = config.placement.strategy;
   return kind == DeviceKind::cuda && (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
-         (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+         product(config.parallel.size, model_axes) != 1;
 }
 
 void place(Config& config, const plan::PlacementResult& placement) {
@@ -51,7 +51,7 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   facts.layout = plan.layout;
   facts.ranks = plan.layout.ranks();
   facts.schedule = schedule_name(config.parallel);
-  facts.virtual_stages = std::max(1, plan.schedule.stages.count() / plan.layout.size(plait::Axis::pipeline));
+  facts.virtual_stages = std::max(1, plan.schedule.stages.count() / plan.layout.size(stage_axis));
   facts.zero = plan.zero;
   facts.recompute = to_string(config.parallel.recompute.value_or(Recompute::none));
   facts.micro_batch = plan.sizes.micro_batch.batch;

@@ -16,8 +16,8 @@ runtime::HostBatch pointers(const data::HostBatchMemory& memory) {
 data::BatchShape batch_shape(const parallel::RankPlan& plan) {
   return {.micro_batch = plan.sizes.micro_batch.batch,
           .micro_batches = plan.micro_batches,
-          .data_size = plan.layout.size(Axis::data),
-          .data_rank = plan.coordinates()[Axis::data]};
+          .data_size = plan.layout.size(batch_axes),
+          .data_rank = plan.layout.coordinate(plan.rank, batch_axes)};
 }
 
 HostBatchRing::HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& plan, std::size_t count) {

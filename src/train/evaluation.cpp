@@ -38,7 +38,7 @@ constexpr std::int64_t logits_at_once = std::int64_t{1} << 20;
 std::int64_t first_of(const parallel::RankPlan& plan, std::int64_t n) { return batch_shape(plan).first_sample(n); }
 
 std::int64_t rounds_for(const parallel::RankPlan& plan, std::int64_t rows) {
-  const std::int64_t at_once = plan.sizes.micro_batch.batch * plan.layout.size(Axis::data);
+  const std::int64_t at_once = plan.sizes.micro_batch.batch * plan.layout.size(batch_axes);
   return (rows + at_once - 1) / at_once;
 }
 

@@ -230,9 +230,10 @@ std::optional<Config> config_under(const checkpoint::CheckpointReader& reader) {
   const std::string* text = checkpoint::config_text(reader);
   if (text == nullptr) return std::nullopt;
   try {
-    return parse_config(*text,
-                        {"parallel.schedule=1f1b", "parallel.pipeline=1", "parallel.virtual_stages=1", "parallel.stages=[]",
-                         "parallel.zero=0", "parallel.tensor=1", "parallel.data=auto", "launch.ranks=auto"});
+    std::vector<std::string> overrides{"parallel.schedule=1f1b", "parallel.virtual_stages=1", "parallel.stages=[]",
+                                       "parallel.zero=0", "launch.ranks=auto"};
+    for (const AxisRow& row : axis_table) overrides.push_back(axis_key(row.axis) + (row.axis == rest_axis ? "=auto" : "=1"));
+    return parse_config(*text, overrides);
   } catch (const ConfigError&) {
     return std::nullopt;
   }

@@ -83,7 +83,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.weights);
   Config config = trained_config(found.directory);
   config.parallel = {};
-  config.parallel.data = 1;
+  config.parallel.size = single_rank;
   config.train.global_batch = config.train.micro_batch = 1;
   // One sequence may not have the length that FP8 products need, and its scale would differ from that of a whole micro-batch.
   if (config.precision.matmul == MatmulType::fp8) config.precision.matmul.reset();

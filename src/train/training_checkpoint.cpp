@@ -114,7 +114,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
     // Without ZeRO, data-parallel ranks hold equal state: the first one writes. Likewise one rank writes each parameter that
     // more than one tensor-parallel or pipeline rank holds.
-    if (plan.zero > 0 || plan.coordinates()[Axis::data] == 0) {
+    if (plan.zero > 0 || plan.is_first_replica()) {
       Staging staging(interpreter.compute_stream(), plan);
       for_each_run(interpreter, Restored::everything,
                    [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {

@@ -60,7 +60,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), sequence}),
                       .segments = shape.segments(),
                       .tokens = plan.global_batch * sequence,
-                      .micro_batches = plan.global_batch / plan.sizes.micro_batch.batch,
+                      .micro_batches = static_cast<std::int64_t>(plan.micro_batches) * plan.layout.size(batch_axes),
                       .operands = config.verify.steps * operands_of(plan),
                       .optimizer = verify_optimizer(config),
                       .rates = {}};

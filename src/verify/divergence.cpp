@@ -11,7 +11,7 @@ namespace plait::verify {
 namespace {
 
 // `tensor` is the tensor that differs.
-std::string key_of(Axis axis) { return axis == Axis::tensor ? "tensor_parallel" : to_string(axis); }
+std::string key_of(Axis axis) { return axis == segment_axis ? "tensor_parallel" : to_string(axis); }
 
 }  // namespace
 

@@ -62,7 +62,7 @@ void DivergenceSearch::note(const Divergence& found) {
 
 int DivergenceSearch::micro_batch_of_step(int micro_batch) const {
   const parallel::RankPlan& plan = runner_.plan();
-  return micro_batch * plan.layout.size(Axis::data) + plan.coordinates()[Axis::data];
+  return micro_batch * plan.layout.size(batch_axes) + plan.layout.coordinate(plan.rank, batch_axes);
 }
 
 void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i, const std::vector<WrittenTensor>& written) {
@@ -114,7 +114,7 @@ bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
 std::vector<int> DivergenceSearch::weight_order(int chunk) const {
   const parallel::RankPlan& plan = runner_.plan();
   std::vector<int> order;
-  for (const parallel::Pass& pass : plan.schedule.passes[static_cast<std::size_t>(plan.coordinates()[Axis::pipeline])]) {
+  for (const parallel::Pass& pass : plan.schedule.passes[static_cast<std::size_t>(plan.coordinates()[stage_axis])]) {
     if (pass.chunk == chunk && parallel::adds_to_weights(pass)) order.push_back(pass.micro_batch);
   }
   return order;
@@ -125,7 +125,7 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
   const parallel::RankPlan& plan = runner_.plan();
   const model::Parameter& parameter = plan.parameters[static_cast<std::size_t>(written.parameter)];
   // Only the sum over the ranks of a further group corresponds to a tensor of the serial run.
-  if (!parameter.partial.without(Axis::data).empty()) return;
+  if (!parameter.partial.without(replica_axes).empty()) return;
   GradientSum& sum = sums_[written.parameter];
   const auto elements = static_cast<std::size_t>(parameter.stored);
   if (sum.elements.empty() || plan.zero > 1) sum.elements.assign(elements, 0.0);
@@ -177,7 +177,7 @@ std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& p
                                    : "every parameter agrees";
   }
   std::string groups = to_string(parallel::groups::replicas);
-  parameter.partial.without(Axis::data).for_each([&](Axis axis) {
+  parameter.partial.without(replica_axes).for_each([&](Axis axis) {
     groups += " and the " + to_string(parallel::group_along(axis));
   });
   return "what forward and backward wrote agrees; the gradient is the sum of that over the " + groups + " group";

@@ -17,13 +17,15 @@ Json layout_json(const LayoutResult& result) {
   for (const ErrorKind kind : error_kinds) {
     if (f.measured()) shares[to_string(kind)] = f.of(kind).of_bound;
   }
+  Json sizes;
+  for (const Name<Axis>& axis : names<Axis>) sizes[axis.text] = p.size[axis.value];
   return {{"model", result.model},
-          {"layout", {{"pipeline", p.pipeline}, {"data", p.data}, {"tensor", p.tensor}}},
+          {"layout", sizes},
           {"name", result.layout},
           {"schedule", schedule_name(p)},
           {"virtual_stages", p.virtual_stages},
           {"zero", p.zero},
-          {"sequence_parallel", p.sequence_parallel && p.tensor > 1},
+          {"sequence_parallel", p.sequence_parallel && p.size[segment_axis] > 1},
           {"recompute", to_string(p.recompute.value())},
           {"device", result.device},
           {"max_loss_error", error(ErrorKind::loss)},

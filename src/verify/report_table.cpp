@@ -29,7 +29,7 @@ std::string layout_column(ParallelConfig p) {
 }
 
 std::string schedule_column(const ParallelConfig& p) {
-  if (p.pipeline == 1) return "-";
+  if (p.size[stage_axis] == 1) return "-";
   const std::string name = schedule_name(p);
   return p.virtual_stages > 1 ? fmt::format("{} {}", name, p.virtual_stages) : name;
 }

@@ -15,7 +15,7 @@ StepBenchmarkRequest request_of(std::int64_t pipeline, std::int64_t data, std::i
   c.model.layers = 4, c.model.hidden = 64, c.model.heads = 8, c.model.vocab = 150, c.model.ffn = 128;
   c.data.tokenizer = "random", c.data.sequence_length = 16;
   c.train.global_batch = 4 * data, c.train.micro_batch = 1;
-  c.parallel.pipeline = pipeline, c.parallel.data = data, c.parallel.tensor = tensor;
+  c.parallel.size[Axis::pipeline] = pipeline, c.parallel.size[Axis::data] = data, c.parallel.size[Axis::tensor] = tensor;
   c.launch.device = "cpu";
   request.steps = 3, request.warmup = 1, request.alone = alone;
   return request;

@@ -63,7 +63,7 @@ checkpoint:
   EXPECT_EQ(config.data.sentencepiece.vocab, 8192);
   EXPECT_EQ(config.train.optimizer.lr, 6e-4);
   EXPECT_EQ(config.train.optimizer.warmup, 3);
-  EXPECT_EQ(config.parallel.data, 0);
+  EXPECT_EQ(config.parallel.size[Axis::data], 0);
   EXPECT_EQ(config.launch.ranks, 0);
   EXPECT_EQ(config.log.trace_steps, (std::vector<std::int64_t>{3, 4}));
 }
@@ -76,7 +76,7 @@ TEST(Config, OverridesReplaceTheFile) {
   EXPECT_EQ(config.train.optimizer.lr, 1e-3);
   EXPECT_EQ(config.train.optimizer.warmup, 2);
   EXPECT_EQ(config.data.train, (std::vector<std::string>{"a.txt", "*.md"}));
-  EXPECT_EQ(config.parallel.data, 4) << "the last one wins";
+  EXPECT_EQ(config.parallel.size[Axis::data], 4) << "the last one wins";
   EXPECT_EQ(config.run.name, "x=y");
 }
 
@@ -301,7 +301,8 @@ TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
   // What is left open breaks no rule, and one that is not left open still can.
   EXPECT_THAT(problems_of(planned), IsEmpty());
   Config chosen = planned;
-  chosen.train.micro_batch = 1, chosen.parallel.tensor = 1, chosen.parallel.pipeline = 1000, chosen.parallel.virtual_stages = 1;
+  chosen.train.micro_batch = 1, chosen.parallel.size[Axis::tensor] = 1, chosen.parallel.size[Axis::pipeline] = 1000,
+  chosen.parallel.virtual_stages = 1;
   chosen.parallel.schedule = ScheduleKind::one_f_one_b, chosen.parallel.zero = 0, chosen.parallel.recompute = Recompute::none;
   const std::vector<ConfigProblem> problems = problems_of(chosen);
   ASSERT_EQ(problems.size(), 1U);

@@ -39,11 +39,11 @@ TEST(LaunchPlan, AutoOnTheCpuIsTwoRanksOrTheLayout) {
   EXPECT_EQ(plan.explanation, "2 ranks as threads on the CPU: launch.device is cpu");
   EXPECT_FALSE(plan.this_rank);
 
-  config.parallel.tensor = 3;
+  config.parallel.size[Axis::tensor] = 3;
   EXPECT_EQ(plan_launch(config).ranks, 6);
-  config.parallel.data = 1;
+  config.parallel.size[Axis::data] = 1;
   EXPECT_EQ(plan_launch(config).ranks, 3);
-  config.parallel.pipeline = 2;
+  config.parallel.size[Axis::pipeline] = 2;
   EXPECT_EQ(plan_launch(config).ranks, 6);
 }
 
@@ -51,10 +51,10 @@ TEST(LaunchPlan, RanksMustFitTheLayout) {
   Config config = on_cpu();
   config.launch.ranks = 3;
   EXPECT_EQ(plan_launch(config).ranks, 3);
-  config.parallel.tensor = 2;
+  config.parallel.size[Axis::tensor] = 2;
   EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
               AllOf(HasSubstr("launch.ranks=3"), HasSubstr("multiple of parallel.tensor")));
-  config.parallel.data = 2;
+  config.parallel.size[Axis::data] = 2;
   EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("= 4")));
   config.launch.ranks = 4;
   EXPECT_EQ(plan_launch(config).ranks, 4);

@@ -59,7 +59,7 @@ inline Config two_stages(double timeout_s) {
   config.model.layers = 2, config.model.hidden = 16, config.model.heads = 2, config.model.vocab = 32, config.model.ffn = 32;
   config.data.sequence_length = 8;
   config.train.global_batch = 4, config.train.micro_batch = 1;
-  config.parallel.pipeline = 2, config.parallel.data = 1;
+  config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 1;
   config.comm.timeout_s = timeout_s;
   return config;
 }

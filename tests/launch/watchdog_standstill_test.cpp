@@ -12,6 +12,7 @@
 #include "comm/p2p/process_identity.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
+#include "parallel/make_layout.h"
 
 namespace plait::launch {
 namespace {

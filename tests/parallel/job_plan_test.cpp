@@ -16,7 +16,8 @@ Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, Sch
   config.model.layers = 6, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 150, config.model.ffn = 64;
   config.data.sequence_length = 16;
   config.train.micro_batch = 1, config.train.global_batch = 4 * data;
-  config.parallel.data = data, config.parallel.tensor = tensor, config.parallel.pipeline = pipeline;
+  config.parallel.size[Axis::data] = data, config.parallel.size[Axis::tensor] = tensor,
+  config.parallel.size[Axis::pipeline] = pipeline;
   config.parallel.schedule = schedule, config.parallel.zero = zero;
   config.comm.bucket_mb = 0.02;
   return config;
@@ -29,8 +30,9 @@ TEST(JobPlan, PlannedBytesAreThoseOfEveryRanksPlan) {
   for (const Config& c : {config(7, 1, 1, ScheduleKind::one_f_one_b, 2), config(5, 2, 2, ScheduleKind::one_f_one_b, 1),
                           config(3, 4, 1, ScheduleKind::one_f_one_b, 1), config(2, 2, 2, ScheduleKind::zb_v, 0),
                           config(3, 1, 4, ScheduleKind::gpipe, 2), config(1, 4, 1, ScheduleKind::one_f_one_b, 0)}) {
-    const Layout layout =
-        resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
+    const Layout layout = resolve_layout(
+        c.parallel,
+        static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
     SCOPED_TRACE(layout.to_string() + ", zero " + std::to_string(c.parallel.zero));
     std::vector<std::size_t> all;
     for (const RankPlan& plan : make_job_plan(c, 150, layout, DeviceKind::host)) {
@@ -45,8 +47,9 @@ TEST(JobPlan, PlannedBytesAreThoseOfEveryRanksPlan) {
 TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
   for (const Config& c : {config(2, 2, 2, ScheduleKind::one_f_one_b, 0), config(3, 1, 4, ScheduleKind::gpipe, 2),
                           config(2, 2, 3, ScheduleKind::zb_v, 1), config(4, 2, 1, ScheduleKind::one_f_one_b, 1)}) {
-    const Layout layout =
-        resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
+    const Layout layout = resolve_layout(
+        c.parallel,
+        static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
     SCOPED_TRACE(layout.to_string() + ", " + schedule_name(c.parallel));
     const std::vector<RankPlan> plans = make_job_plan(c, 150, layout, DeviceKind::host);
     const ProgramSet all = training_programs(plans),
@@ -73,7 +76,9 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
 }
 
 JobOutline outline(const Config& c) {
-  const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
+  const Layout layout = resolve_layout(
+      c.parallel,
+      static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
   return outline_job(c, 150, layout, DeviceKind::host);
 }
 
@@ -109,13 +114,13 @@ TEST(JobPlan, HalvesAreTakenWhereNothingElseIsThereToBraidAForwardWith) {
   c.comm.braid = Braid::halves;
   EXPECT_EQ(braids(c), Braid::halves);
   EXPECT_TRUE(outline(c).schedule.halves);
-  c.parallel.pipeline = 1;
+  c.parallel.size[Axis::pipeline] = 1;
   EXPECT_EQ(braids(c), Braid::passes) << "each forward has a backward before it";
   c.train.global_batch = 2;
   EXPECT_EQ(braids(c), Braid::halves) << "of a single micro-batch";
-  c.parallel.tensor = 1;
+  c.parallel.size[Axis::tensor] = 1;
   EXPECT_EQ(braids(c), Braid::none);
-  c.parallel.tensor = 2;
+  c.parallel.size[Axis::tensor] = 2;
   c.comm.braid = Braid::none;
   EXPECT_EQ(braids(c), Braid::none);
 }
@@ -134,12 +139,12 @@ TEST(JobPlan, AForwardIsAheadOnlyOnRanksWithAllStages) {
   c.comm.braid = Braid::ahead;
   EXPECT_EQ(outline(c).braids.way, Braid::ahead);
   EXPECT_EQ(outline(c).schedule.passes.front()[1].kind, PassKind::forward);
-  c.parallel.pipeline = 2;
+  c.parallel.size[Axis::pipeline] = 2;
   EXPECT_THAT(problem(c), testing::AllOf(testing::HasSubstr("comm.braid: "), testing::HasSubstr("parallel.pipeline=2"),
                                          testing::HasSubstr("take comm.braid=passes")));
-  c.parallel.tensor = 1;
+  c.parallel.size[Axis::tensor] = 1;
   EXPECT_EQ(outline(c).braids.way, Braid::none);
-  c.parallel.pipeline = 1, c.parallel.tensor = 2;
+  c.parallel.size[Axis::pipeline] = 1, c.parallel.size[Axis::tensor] = 2;
   c.parallel.schedule = ScheduleKind::file, c.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
   EXPECT_THAT(problem(c), testing::HasSubstr("comm.braid: ahead changes the order of passes"));
 }
@@ -173,7 +178,7 @@ TEST(JobPlan, AnOddMicroBatchIsNotCutInHalves) {
 // Before a GPU is asked for anything.
 TEST(JobPlan, RefusesWhatTheKernelsOfGpusDoNotTake) {
   const auto refusal = [](const Config& c) {
-    const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.tensor));
+    const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.size[Axis::tensor]));
     static_cast<void>(outline_job(c, 150, layout, DeviceKind::host));
     return error_of<ConfigError>([&] { outline_job(c, 150, layout, DeviceKind::cuda); });
   };

@@ -287,7 +287,8 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
   config.data.sequence_length = 16;
   config.train.steps = 1, config.train.global_batch = 8, config.train.micro_batch = 1;
   config.comm.bucket_mb = 0.02, config.comm.overlap = overlap;
-  config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.schedule = schedule, config.parallel.zero = zero;
+  config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 2, config.parallel.schedule = schedule,
+  config.parallel.zero = zero;
   config.parallel.virtual_stages = some_virtual_stages(schedule);
   const auto plans = make_job_plan(config, 150, resolve_layout(config.parallel, 4), DeviceKind::host);
   const ProgramSet set = training_programs(plans);

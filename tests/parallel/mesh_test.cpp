@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/make_layout.h"
 
 namespace plait::parallel {
 namespace {
@@ -107,7 +108,7 @@ TEST(Mesh, AnAxisTwiceOrWithoutRanksIsRefused) {
 
 TEST(Mesh, SizesOfAConfigurationMultiplyToItsRanks) {
   ParallelConfig config;
-  config.pipeline = 2, config.tensor = 3, config.data = 0;
+  config.size = {{Axis::pipeline, 2}, {Axis::tensor, 3}};
   EXPECT_EQ(resolve_layout(config, 12), make_layout(2, 2, 3));
   for (const int ranks : {1, 5, 13}) {
     try {
@@ -117,6 +118,30 @@ TEST(Mesh, SizesOfAConfigurationMultiplyToItsRanks) {
       EXPECT_THAT(error.what(), HasSubstr("parallel.tensor=3: tensor 3 × pipeline 2 must divide the number of ranks, " +
                                           std::to_string(ranks) + "; set launch.ranks (or --gpus) to a multiple of 6"));
     }
+  }
+}
+
+TEST(Mesh, RanksAlongSeveralAxesAreNumberedSlowestFirst) {
+  const Layout mesh = make_layout(2, 3, 2);
+  const AxisSet along{Axis::pipeline, Axis::tensor};
+  EXPECT_EQ(mesh.size(along), 4);
+  EXPECT_EQ(mesh.size(AxisSet()), 1);
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    EXPECT_EQ(mesh.coordinate(rank, along), 2 * mesh.coordinate(rank, Axis::pipeline) + mesh.coordinate(rank, Axis::tensor));
+    const std::vector<int> members = mesh.members({along}, rank, {});
+    EXPECT_EQ(members.at(static_cast<std::size_t>(mesh.coordinate(rank, along))), rank);
+  }
+}
+
+TEST(Mesh, EveryMeshOfSomeRanksIsThereOnce) {
+  for (const Axis last : {Axis::data, Axis::tensor}) {
+    const std::vector<AxisSizes> meshes = meshes_of(12, last);
+    for (std::size_t n = 0; n < meshes.size(); ++n) {
+      EXPECT_EQ(product(meshes[n]), 12);
+      for (std::size_t m = 0; m < n; ++m) EXPECT_NE(meshes[m], meshes[n]);
+    }
+    EXPECT_EQ(meshes.size(), 18u);  // 2 × 2 × 3: three places for the 3, six ways to place two 2s
+    EXPECT_EQ(meshes.front()[last], 12);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/braids.h"
+#include "parallel/make_layout.h"
 #include "parallel/pass_messages.h"
 #include "parallel/pipeline_program.h"
 #include "parallel/program_set.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "parallel/make_layout.h"
 #include "parallel/program_waits.h"
 #include "parallel/rank_plan.h"
 #include "parallel/schedule_kinds.h"
@@ -82,7 +83,8 @@ void expect_shared_safely(const SharingCase& c, std::size_t& shared) {
   config.model.layers = 4, config.model.hidden = 64, config.model.heads = 8, config.model.vocab = 150, config.model.ffn = 128;
   config.data.sequence_length = 16;
   config.train.global_batch = 4 * c.data, config.train.micro_batch = 1;
-  config.parallel.pipeline = c.pipeline, config.parallel.data = c.data, config.parallel.tensor = c.tensor;
+  config.parallel.size[Axis::pipeline] = c.pipeline, config.parallel.size[Axis::data] = c.data,
+  config.parallel.size[Axis::tensor] = c.tensor;
   config.parallel.schedule = c.schedule, config.parallel.virtual_stages = some_virtual_stages(c.schedule);
   config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
   config.comm.overlap = c.overlap;

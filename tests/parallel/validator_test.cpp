@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "parallel/collectives.h"
+#include "parallel/make_layout.h"
 #include "parallel/program_sets.h"
 #include "parallel/program_waits.h"
 #include "parallel/schedule_kinds.h"

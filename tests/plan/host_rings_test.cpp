@@ -7,6 +7,7 @@
 #include <set>
 
 #include "parallel/collectives.h"
+#include "parallel/make_layout.h"
 #include "plan/placement/cost.h"
 #include "plan/placement/lower_bound.h"
 #include "plan/placement/search.h"

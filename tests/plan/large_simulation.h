@@ -19,8 +19,8 @@ inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batch
   config.model.ffn = 4 * 12288;
   config.data.sequence_length = 2048;
   config.train.micro_batch = 1, config.train.global_batch = micro_batches * layout.size(Axis::data);
-  config.parallel.pipeline = layout.size(Axis::pipeline), config.parallel.data = layout.size(Axis::data),
-  config.parallel.tensor = layout.size(Axis::tensor);
+  config.parallel.size[Axis::pipeline] = layout.size(Axis::pipeline),
+  config.parallel.size[Axis::data] = layout.size(Axis::data), config.parallel.size[Axis::tensor] = layout.size(Axis::tensor);
   config.parallel.zero = 1;
   return training_programs(make_stage_plans(config, 50304, layout, DeviceKind::cuda));
 }

@@ -43,7 +43,8 @@ class PassPlanningTest : public testing::Test {
  protected:
   Evaluation evaluated(const std::vector<std::string>& keys, const Machine& machine = small_gpu()) {
     const Config config = parse_config(uneven, keys);
-    const auto ranks = static_cast<int>(config.parallel.data * config.parallel.tensor * config.parallel.pipeline);
+    const auto ranks = static_cast<int>(config.parallel.size[Axis::data] * config.parallel.size[Axis::tensor] *
+                                        config.parallel.size[Axis::pipeline]);
     Placer placer(fabric);
     return evaluate(config, words, ranks, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda}, placer);
   }
@@ -110,7 +111,7 @@ TEST_F(PassPlanningTest, GivesValidProgramsOfAnySize) {
                            "parallel.tensor=2", "parallel.pipeline=7", "parallel.stages=[0, 0.5, 9.5, 0]"}) {
     const Config config = parse_config(uneven, {keys});
     const Machine machine = small_gpu();
-    const auto ranks = static_cast<int>(config.parallel.tensor * config.parallel.pipeline);
+    const auto ranks = static_cast<int>(config.parallel.size[Axis::tensor] * config.parallel.size[Axis::pipeline]);
     const auto stages = stage_plans(config, words, ranks, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
     EXPECT_NO_THROW(parallel::require_valid(parallel::training_programs(stages))) << keys;
     EXPECT_NO_THROW(parallel::require_valid(parallel::evaluation_programs(stages))) << keys;

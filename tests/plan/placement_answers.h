@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "parallel/make_layout.h"
 #include "placement_machines.h"
 #include "plan/placement/search.h"
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/make_layout.h"
 #include "placement_machines.h"
 
 namespace plait::plan {

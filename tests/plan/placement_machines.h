@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/make_layout.h"
 #include "plan/placement/traffic.h"
 #include "topology/fabric.h"
 #include "topology/nominal.h"

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <limits>
 
+#include "parallel/make_layout.h"
 #include "placement_machines.h"
 #include "plan/placement/search.h"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "parallel/make_layout.h"
 #include "placement_answers.h"
 #include "plan/placement/symmetry.h"
 

@@ -15,6 +15,7 @@
 #include "core/error_of.h"
 #include "core/units.h"
 #include "parallel/job_plan.h"
+#include "parallel/make_layout.h"
 #include "plan/report.h"
 #include "plan/throughput.h"
 #include "test_paths.h"
@@ -64,7 +65,7 @@ TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
   }
   // Three ranks: no tensor group of three (8 heads), no three data ranks (16 sequences).
   const Enumeration three = enumerate(config, 3);
-  for (const Candidate& c : three.candidates) EXPECT_EQ(c.pipeline, 3);
+  for (const Candidate& c : three.candidates) EXPECT_EQ(c.size[Axis::pipeline], 3);
   ASSERT_EQ(three.rejected.size(), 2U);
   EXPECT_THAT(three.rejected[0].reason, HasSubstr("train.global_batch = 16 must be a multiple of"));
   EXPECT_THAT(three.rejected[1].reason, HasSubstr("parallel.tensor = 3 must divide model.heads=8"));
@@ -74,7 +75,7 @@ TEST(Candidates, WhatIsGivenStays) {
   const Config config =
       parse_config(small, {"parallel.tensor=2", "parallel.schedule=zb-h1", "train.micro_batch=2", "parallel.zero=1"});
   for (const Candidate& c : enumerate(config, 4).candidates) {
-    EXPECT_EQ(c.tensor, 2);
+    EXPECT_EQ(c.size[Axis::tensor], 2);
     EXPECT_EQ(c.schedule, ScheduleKind::zb_h1);
     EXPECT_EQ(c.micro_batch, 2);
     EXPECT_EQ(c.zero, 1);
@@ -329,7 +330,7 @@ TEST(Planner, DoesNotEstimateFarMoreBytesThanArePlanned) {
           const Config config =
               parse_config("data: {tokenizer: random, sequence_length: 512}\ntrain: {steps: 1, global_batch: 32}", keys);
           const ParallelConfig& p = config.parallel;
-          const int ranks = static_cast<int>(p.data * p.tensor * p.pipeline);
+          const int ranks = static_cast<int>(product(p.size));
           const Candidate c = enumerate(config, ranks).candidates.at(0);
           Placer placer(fabric);
           const Evaluation planned = evaluate(with(config, c), 50304, ranks, site, placer);
@@ -348,7 +349,7 @@ TEST(Planner, KeepsThePlansOfItsChoice) {
   topology::Fabric fabric = fixture("two_sockets.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
-  ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.pipeline));
+  ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.size[Axis::pipeline]));
   EXPECT_EQ(job.stages[0].global_batch, config.train.global_batch);
   const std::vector<std::size_t> planned = parallel::planned_bytes(job.stages);
   EXPECT_EQ(job.best.rank_bytes, std::vector<double>(planned.begin(), planned.end()));
@@ -394,7 +395,7 @@ TEST(Planner, AxesThatNoLayoutHasAreNamedAsTrainingNamesThem) {
   const auto of = [](int ranks, const std::vector<std::string>& axes) {
     const Config config = parse_config(small, axes);
     const std::string why = refusal(config, ranks, 16);
-    if (config.parallel.tensor > 0 && config.parallel.pipeline > 0) {
+    if (config.parallel.size[Axis::tensor] > 0 && config.parallel.size[Axis::pipeline] > 0) {
       EXPECT_EQ(why, error_of<ConfigError>([&] { parallel::resolve_layout(config.parallel, ranks); }));
     }
     return why;
@@ -413,7 +414,7 @@ TEST(Planner, AxesThatNoLayoutHasAreNamedAsTrainingNamesThem) {
 TEST(Planner, WhatFillsTheMemoryDoesNotFit) {
   Evaluation e;
   e.peak_bytes = {31.6 * gib};
-  e.candidate = {.data = 4, .micro_batch = 8};
+  e.candidate = {.size = {{Axis::pipeline, 1}, {Axis::data, 4}, {Axis::tensor, 1}}, .micro_batch = 8};
   e.bytes_by_kind = {{"activations", 20 * gib}, {"optimizer", 10 * gib}, {"gradients", 1 * gib}, {"batch", 1}};
   EXPECT_EQ(memory_problem(e, slow_gpu(31.6)), "");
   Machine machine = slow_gpu();
@@ -458,12 +459,12 @@ TEST(Planner, APlanForCpusSpeaksOfNoGpu) {
 }
 
 // Sixteen ranks of one axis need two hosts, eight do not.
-void expect_links_within_a_host(const std::string& key, const std::string& axis, std::int64_t Candidate::* size) {
+void expect_links_within_a_host(const std::string& key, const std::string& axis, Axis along) {
   topology::Fabric two_hosts(topology::assume_topology(DeviceKind::cuda, "h200", 16).graph);
   const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
   const auto plan = [&](const std::string& way, const std::string& ranks) {
     const Config config = parse_config(small, {"model.heads=16", "parallel." + axis + "=" + ranks, key + "=" + way});
-    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.*size;
+    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.size[along];
   };
   EXPECT_EQ(plan("library", "16"), 16);
   EXPECT_EQ(plan("links", "8"), 8);
@@ -472,8 +473,8 @@ void expect_links_within_a_host(const std::string& key, const std::string& axis,
                     HasSubstr(key + "=library")));
 }
 
-TEST(Planner, ExchangesByLinksStayWithinAHost) { expect_links_within_a_host("comm.exchanges", "tensor", &Candidate::tensor); }
-TEST(Planner, ReductionsByLinksStayWithinAHost) { expect_links_within_a_host("comm.reductions", "data", &Candidate::data); }
+TEST(Planner, ExchangesByLinksStayWithinAHost) { expect_links_within_a_host("comm.exchanges", "tensor", Axis::tensor); }
+TEST(Planner, ReductionsByLinksStayWithinAHost) { expect_links_within_a_host("comm.reductions", "data", Axis::data); }
 
 TEST(Planner, ExchangesByLinksAreOfAtMostAsManyRanksAsAKernelAddsUp) {
   topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, "h200", 80).graph);
@@ -534,7 +535,7 @@ TEST_F(Document, HasWhatTheDesignPromises) {
 
 TEST_F(Document, ItsChoiceRuns) {
   const Config chosen = apply_choice(config, json, "plan.json");
-  EXPECT_EQ(chosen.parallel.data, job.best.candidate.data);
+  EXPECT_EQ(chosen.parallel.size[Axis::data], job.best.candidate.size[Axis::data]);
   EXPECT_EQ(chosen.train.micro_batch, job.best.candidate.micro_batch);
   EXPECT_EQ(chosen.parallel.schedule, job.best.candidate.schedule);
   EXPECT_EQ(chosen.placement.strategy, PlacementStrategy::given);

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "parallel/make_layout.h"
 #include "plan/random_work.h"
 #include "plan/simulation_jobs.h"
 #include "plan/simulation_networks.h"

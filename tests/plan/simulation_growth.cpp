@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "large_simulation.h"
+#include "parallel/make_layout.h"
 
 int main(int argc, char** argv) {
   const std::string_view ranks = argc == 2 ? argv[1] : "";

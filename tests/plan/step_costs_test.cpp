@@ -24,7 +24,9 @@ Config config(const std::string& layout, bool sequence_parallel = true) {
       layout + ", sequence_parallel: " + (sequence_parallel ? "true" : "false") + "}\ncomm: {bucket_mb: 0.01}\n");
 }
 
-int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
+int ranks_of(const Config& c) {
+  return static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]);
+}
 
 struct CostsOfConfig {
   explicit CostsOfConfig(const Config& c, const std::optional<Calibration>& calibration = {},

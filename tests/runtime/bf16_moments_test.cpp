@@ -104,7 +104,8 @@ struct MomentLayout {
   Config config() const {
     Config c = job();
     if (llama) make_llama(c.model, 2);
-    c.parallel.data = data, c.parallel.tensor = tensor, c.parallel.pipeline = pipeline, c.parallel.zero = zero;
+    c.parallel.size[Axis::data] = data, c.parallel.size[Axis::tensor] = tensor, c.parallel.size[Axis::pipeline] = pipeline,
+    c.parallel.zero = zero;
     c.parallel.sequence_parallel = sequence_parallel;
     return c;
   }
@@ -122,7 +123,8 @@ class MomentLayouts : public testing::TestWithParam<MomentLayout> {
     EXPECT_EQ(replicas.apart, 0) << "of " << replicas.held_twice << " elements that several ranks hold";
     EXPECT_EQ(replicas.held_twice > 0, layout.shares());
     Config alone = config;
-    alone.parallel.data = alone.parallel.tensor = alone.parallel.pipeline = 1, alone.parallel.zero = 0;
+    alone.parallel.size[Axis::data] = alone.parallel.size[Axis::tensor] = alone.parallel.size[Axis::pipeline] = 1,
+    alone.parallel.zero = 0;
     run_into(serial, alone, 1, kind);
     // fp32 sums in another order differ by a few 2^-24, a step of bf16 is 2^-8 to 2^-7: one element in thousands is moved
     // across the number by which it is rounded. Rounded by other numbers, about a third would differ.
@@ -166,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuMomentLayouts,
 // What the test above would see: one of two replicas rounds by numbers of its own.
 TEST(Bf16Moments, ReplicasThatRoundByNumbersOfTheirOwnDrift) {
   Config config = job();
-  config.parallel.data = 2;
+  config.parallel.size[Axis::data] = 2;
   StateOfAll state;
   run_into(state, config, 2, DeviceKind::host, [&](parallel::RankPlan& plan) {
     if (plan.rank == 0) return;
@@ -189,7 +191,7 @@ TEST(Bf16Moments, ReplicasThatRoundByNumbersOfTheirOwnDrift) {
 TEST(Bf16Moments, ZeroChangesNoBit) {
   Config config = job();
   config.train.global_batch = 2, config.train.clip = 0;
-  config.parallel.data = 2;
+  config.parallel.size[Axis::data] = 2;
   const JobResult whole = run_job(config, 2, DeviceKind::host);
   for (const int zero : {1, 2}) {
     config.parallel.zero = zero;

@@ -84,7 +84,7 @@ TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1}) {
     Config config = small(false);
     config.model.layers = 4;
-    config.parallel.data = 1, config.parallel.pipeline = 2, config.parallel.schedule = schedule;
+    config.parallel.size[Axis::data] = 1, config.parallel.size[Axis::pipeline] = 2, config.parallel.schedule = schedule;
     config.parallel.virtual_stages = parallel::some_virtual_stages(schedule);
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
       EXPECT_GT(interpreter.linked_bytes(), 0u) << "messages between threads arrive in place";
@@ -96,7 +96,7 @@ TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
 
 TEST(TensorProgramRun, WhatExchangesByLinksAllocateIsWhatWasPlanned) {
   Config config = small(true);
-  config.parallel.data = 1, config.parallel.tensor = 2;
+  config.parallel.size[Axis::data] = 1, config.parallel.size[Axis::tensor] = 2;
   for (const bool sequence_parallel : {true, false}) {
     config.parallel.sequence_parallel = sequence_parallel;
     for (const CollectiveWay way : {CollectiveWay::links, CollectiveWay::library}) {
@@ -114,7 +114,7 @@ TEST(TensorProgramRun, WhatExchangesOfOddRowsAllocateIsWhatWasPlanned) {
   Config config = small(false);
   config.model.hidden = 16;
   config.data.sequence_length = 17, config.train.micro_batch = 1;
-  config.parallel.data = 1, config.parallel.tensor = 2, config.parallel.sequence_parallel = false;
+  config.parallel.size[Axis::data] = 1, config.parallel.size[Axis::tensor] = 2, config.parallel.sequence_parallel = false;
   config.comm.exchanges = CollectiveWay::links;
   run_ranks(config, 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches&) {
     EXPECT_NE(interpreter.plan().slice_bytes(parallel::exchange_group) % parallel::MemoryPlan::alignment, 0u);
@@ -126,7 +126,7 @@ TEST(DataParallelProgramRun, WhatReductionsByLinksAllocateIsWhatWasPlanned) {
   Config config = small(true);
   config.comm.reductions = CollectiveWay::links;
   for (const int data : {2, 4}) {
-    config.parallel.data = data;
+    config.parallel.size[Axis::data] = data;
     for (const int zero : {0, 1, 2}) {
       config.parallel.zero = zero;
       for (const double bucket_mb : {0.001, 25.0}) {

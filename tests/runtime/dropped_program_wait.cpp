@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   config.model.layers = 2, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 61;
   config.data.sequence_length = 16;
   config.train.steps = 3, config.train.global_batch = 16, config.train.micro_batch = 2;
-  config.parallel.pipeline = 2, config.parallel.data = 1;
+  config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 1;
   run_ranks(
       config, 2, DeviceKind::host,
       [&](Interpreter& interpreter, SyntheticBatches& batches) {

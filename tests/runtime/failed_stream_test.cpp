@@ -28,7 +28,7 @@ class FailingBatches final : public BatchSource {
 // memory happens to hold.
 TEST(FailedStream, AStepItTookPartInHasNoResult) {
   Config config = small_job(2);
-  config.parallel.data = 1;
+  config.parallel.size[Axis::data] = 1;
   int results = 0;
   const auto run = [&] {
     run_ranks(config, 1, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& good) {

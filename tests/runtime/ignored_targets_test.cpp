@@ -107,7 +107,7 @@ std::vector<MaskedCase> masked_cases() {
     list.push_back({"data_4_zero_" + std::to_string(zero), 4, [zero](Config& c) { c.parallel.zero = zero; }});
   }
   const auto mesh = [](Config& c, int pipeline, int data, int tensor) {
-    c.parallel.pipeline = pipeline, c.parallel.data = data, c.parallel.tensor = tensor;
+    c.parallel.size[Axis::pipeline] = pipeline, c.parallel.size[Axis::data] = data, c.parallel.size[Axis::tensor] = tensor;
   };
   list.push_back({"larger_micro_batches", 2, [=](Config& c) { mesh(c, 1, 2, 1), c.train.micro_batch = 2; }});
   list.push_back({"tensor_2", 2, [=](Config& c) { mesh(c, 1, 1, 2); }});
@@ -204,7 +204,7 @@ TEST(IgnoredTargets, AnEvaluationIsTheMeanOverThoseThatCount) {
   run_ranks(config, 1, DeviceKind::host,
             [&](Interpreter& interpreter, SyntheticBatches&) { by_hand = loss_by_hand(interpreter, config); });
   for (const bool pipeline : {false, true}) {
-    if (pipeline) config.parallel.pipeline = 2, config.parallel.data = 1;
+    if (pipeline) config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 1;
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
       const auto evaluate = [&](const SyntheticBatches::Counts& counts) {
         SyntheticBatches batches(interpreter.plan(), config.run.seed);

@@ -51,7 +51,8 @@ Config config_of(const LayoutCase& c) {
   config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
   config.comm.bucket_mb = 0.02;
   config.comm.overlap = c.overlap, config.comm.exchanges = c.exchanges, config.comm.reductions = c.reductions;
-  config.parallel.pipeline = c.pipeline, config.parallel.data = c.data, config.parallel.tensor = c.tensor;
+  config.parallel.size[Axis::pipeline] = c.pipeline, config.parallel.size[Axis::data] = c.data,
+  config.parallel.size[Axis::tensor] = c.tensor;
   config.parallel.schedule = c.schedule, config.parallel.virtual_stages = c.virtual_stages, config.parallel.zero = c.zero;
   config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
   return config;

@@ -39,7 +39,8 @@ std::vector<Hop> between(const std::vector<Hop>& hops, int a, int b) {
 TEST(RankGroups, BothEndsLeaveTheirLinksInOneOrder) {
   Config config = small_job(6);
   config.train.global_batch = 6;
-  config.parallel.pipeline = 3, config.parallel.schedule = ScheduleKind::interleaved, config.parallel.virtual_stages = 2;
+  config.parallel.size[Axis::pipeline] = 3, config.parallel.schedule = ScheduleKind::interleaved,
+  config.parallel.virtual_stages = 2;
   std::mutex mutex;
   std::map<int, std::vector<Hop>> made, left;  // by rank
   run_ranks(

@@ -41,10 +41,11 @@ const JobResult& serial(const FileJob& job, int micro_batches) {
 
 void expect_the_serial_result(const std::shared_ptr<const ScheduleFile>& file, const FileJob& job = {}) {
   Config config = config_of(job, file->micro_batches);
-  config.parallel.pipeline = std::ssize(file->ranks), config.parallel.data = job.data, config.parallel.tensor = job.tensor;
+  config.parallel.size[Axis::pipeline] = std::ssize(file->ranks), config.parallel.size[Axis::data] = job.data,
+  config.parallel.size[Axis::tensor] = job.tensor;
   config.parallel.zero = job.zero, config.parallel.recompute = job.recompute;
   config.parallel.schedule = ScheduleKind::file, config.parallel.schedule_file = file;
-  const int ranks = static_cast<int>(config.parallel.pipeline) * job.data * job.tensor;
+  const int ranks = static_cast<int>(config.parallel.size[Axis::pipeline]) * job.data * job.tensor;
   expect_close(run_job(config, ranks, DeviceKind::host), serial(job, file->micro_batches), 1e-5f, 1e-4f, same_parameters);
 }
 

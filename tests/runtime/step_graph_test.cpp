@@ -136,7 +136,7 @@ Config job(int data, std::int64_t zero, GraphUse graph) {
   c.comm.bucket_mb = 0.05;
   c.precision.compute = "bf16";
   c.precision.deterministic = true;
-  c.parallel.data = data, c.parallel.zero = zero;
+  c.parallel.size[Axis::data] = data, c.parallel.zero = zero;
   return c;
 }
 
@@ -347,7 +347,7 @@ TEST_P(GpuInstructionGraphs, HaveTheBitsOfInstructionsThatAreLaunchedKernelByKer
   comm::settle_nccl_environment(PeerAccessUse::automatic);  // as a job does
   const auto config = [&](GraphUse graph) {
     Config all = job(c.data, 0, graph);
-    all.parallel.tensor = c.tensor, all.parallel.pipeline = c.pipeline;
+    all.parallel.size[Axis::tensor] = c.tensor, all.parallel.size[Axis::pipeline] = c.pipeline;
     if (c.llama) make_llama(all.model, c.tensor);
     if (c.fp8) all.precision.matmul = MatmulType::fp8;
     return all;

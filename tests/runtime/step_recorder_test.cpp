@@ -98,7 +98,7 @@ std::vector<parallel::Ledger> ledgers_of(const Config& config, int ranks, Device
 
 std::vector<parallel::Ledger> with_slow_links(const SlowLink::Pauses& pauses) {
   Config config = small_job(2);
-  config.parallel.pipeline = 2;
+  config.parallel.size[Axis::pipeline] = 2;
   return ledgers_of(config, 2, DeviceKind::host, [&](GroupOptions& groups) {
     groups.make_link = [=](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) -> std::unique_ptr<comm::p2p::Link> {
       auto link = comm::p2p::make_link(spec, store);
@@ -147,7 +147,7 @@ TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   config.model.layers = 8, config.model.hidden = 128, config.model.ffn = 512, config.data.sequence_length = 128;
   config.train.global_batch = 8, config.train.micro_batch = 4;
   config.comm.bucket_mb = 0.1;
-  config.parallel.data = 2;
+  config.parallel.size[Axis::data] = 2;
   const auto slow_data = [&](GroupOptions& groups) {
     groups.make_communicator = [=](const comm::GroupSpec& spec,
                                    comm::Rendezvous& store) -> std::shared_ptr<comm::Communicator> {
@@ -171,7 +171,7 @@ TEST(StepRecorder, TimesEveryExchange) {
   for (const bool overlap : {true, false}) {
     Config config = small_job(2);
     config.train.steps = 4;
-    config.parallel.tensor = 2;
+    config.parallel.size[Axis::tensor] = 2;
     config.comm.overlap = overlap;
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       const parallel::Program& program = interpreter.plan().train;
@@ -207,7 +207,8 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
     Config config = small_job(2);
     config.model.layers = 4;
     config.comm.bucket_mb = 0.01, config.comm.overlap = mesh.overlap;
-    config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
+    config.parallel.size[Axis::pipeline] = mesh.pipeline, config.parallel.size[Axis::data] = mesh.data,
+    config.parallel.size[Axis::tensor] = mesh.tensor;
     config.parallel.schedule = mesh.schedule, config.parallel.zero = mesh.zero;
     config.parallel.virtual_stages = parallel::some_virtual_stages(mesh.schedule);
     const int ranks = mesh.pipeline * mesh.data * mesh.tensor;
@@ -238,7 +239,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
 // `tolerance`: milliseconds by which times of events on two streams may be off.
 void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
   Config config = small_job(2);
-  config.parallel.pipeline = 2;
+  config.parallel.size[Axis::pipeline] = 2;
   std::vector<parallel::StepTrace> traces(2);
   std::vector<parallel::Program> programs(2);
   const auto before = std::chrono::steady_clock::now();
@@ -318,7 +319,8 @@ TEST(GpuStepRecorder, CostsNextToNothing) {
     config.precision.compute = "bf16";
     config.train.graph = GraphUse::off;  // the same with and without
     config.train.steps = 100, config.train.global_batch = 32, config.train.micro_batch = 4;
-    config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
+    config.parallel.size[Axis::pipeline] = mesh.pipeline, config.parallel.size[Axis::data] = mesh.data,
+    config.parallel.size[Axis::tensor] = mesh.tensor;
     run_ranks(config, 2, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       std::vector<double> with, without;
       std::int64_t step = 0;

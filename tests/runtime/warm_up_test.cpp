@@ -21,7 +21,8 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
                                          {2, CollectiveWay::links}}) {
     Config config = small_job(4);
     config.precision.compute = "fp32";
-    config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.zero = zero, config.comm.reductions = reductions;
+    config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 2, config.parallel.zero = zero,
+    config.comm.reductions = reductions;
     run_ranks(config, 4, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       const auto read_state = [&] {
         interpreter.synchronize();
@@ -80,7 +81,7 @@ void expect_that_no_launch_waits_for_a_message(DeviceKind kind, Config config, i
 // Of two stages the first comes late.
 void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
   Config config = small_job(4);
-  config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
+  config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = data, config.parallel.zero = data;
   config.train.global_batch = 2 * data;
   expect_that_no_launch_waits_for_a_message(kind, config, 2 * data, [](const parallel::RankPlan& plan) {
     return plan.coordinates()[Axis::pipeline] == 0 ? std::optional(plan.layout.moved(plan.rank, Axis::pipeline, 1))
@@ -91,7 +92,7 @@ void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
 // Of two ranks that exchange by links the first comes late. A step of the other is no longer than what a stream holds.
 void expect_that_no_launch_waits_for_an_exchange(DeviceKind kind, bool sequence_parallel) {
   Config config = small_job(1);
-  config.parallel.tensor = 2, config.parallel.sequence_parallel = sequence_parallel;
+  config.parallel.size[Axis::tensor] = 2, config.parallel.sequence_parallel = sequence_parallel;
   config.train.global_batch = 2;
   config.comm.exchanges = CollectiveWay::links;
   expect_that_no_launch_waits_for_a_message(
@@ -127,7 +128,7 @@ TEST(GpuLaunchQueue, AFullOneKeepsNoPeerFromSending) {
   if (cuda_device_count(&why) < 2) GTEST_SKIP() << "needs 2 GPUs; " << why;
   Config config = small_job(4);
   config.model.layers = 48;
-  config.parallel.pipeline = 2;
+  config.parallel.size[Axis::pipeline] = 2;
   config.train.global_batch = 32;
   run_ranks(config, 2, DeviceKind::cuda, [](Interpreter& interpreter, SyntheticBatches& batches) {
     for (std::int64_t step = 1; step <= 4; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-3f});

@@ -32,7 +32,7 @@ TEST(Expansion, EveryCombinationTheLastAxisFastest) {
   EXPECT_THAT(drafts[1].coordinates, ElementsAre(Pair("launch.ranks", "1"), Pair("train.micro_batch", "2")));
   EXPECT_EQ(drafts[2].config.value().train.micro_batch, 1);
   EXPECT_EQ(drafts[2].config.value().launch.ranks, 2);
-  EXPECT_EQ(drafts[2].config.value().parallel.data, 2) << "what the ranks leave";
+  EXPECT_EQ(drafts[2].config.value().parallel.size[plait::Axis::data], 2) << "what the ranks leave";
 }
 
 TEST(Expansion, WithoutAxesTheConfigurationItself) {
@@ -112,9 +112,9 @@ TEST(Expansion, LayoutsLeaveDataToTheRanks) {
   const auto drafts = expand(
       study("axes: {launch.ranks: [4], layout: [\"pipeline=2 schedule=zb-v\", \"data=2 tensor=2\", \"tensor=3\", auto]}"), 2);
   ASSERT_EQ(drafts.size(), 4U);
-  EXPECT_EQ(drafts[0].config.value().parallel.data, 2);
+  EXPECT_EQ(drafts[0].config.value().parallel.size[plait::Axis::data], 2);
   EXPECT_EQ(schedule_name(drafts[0].config->parallel), "zb-v");
-  EXPECT_EQ(drafts[1].config.value().parallel.tensor, 2);
+  EXPECT_EQ(drafts[1].config.value().parallel.size[plait::Axis::tensor], 2);
   EXPECT_EQ(drafts[2].pruning, Pruning::rule);
   EXPECT_THAT(drafts[2].because, HasSubstr("parallel.tensor"));
   EXPECT_THAT(keys_left_to_planner(drafts[3].config.value()), testing::Contains("parallel.pipeline"));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/make_layout.h"
 #include "study/study_folder.h"
 
 namespace plait::study::test {

@@ -6,6 +6,7 @@
 
 #include "core/link_collectives.h"
 #include "parallel/job_plan.h"
+#include "parallel/make_layout.h"
 #include "train/report/link_table.h"
 
 namespace plait::train {

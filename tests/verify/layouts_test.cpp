@@ -165,7 +165,7 @@ TEST(VerifyMatrix, TheSerialRunHasOneRankWhateverTheConfigurationSays) {
   const VerifyMatrix m = matrix({"pipeline=2"}, {"parallel.tensor=2", "parallel.zero=1", "parallel.schedule=zb-h1",
                                                  "launch.ranks=8", "parallel.recompute=full"});
   const ParallelConfig& serial = m.models.at(0).serial.parallel;
-  EXPECT_EQ(serial.data * serial.tensor * serial.pipeline, 1);
+  EXPECT_EQ(product(serial.size), 1);
   EXPECT_EQ(serial.zero, 0);
   EXPECT_EQ(serial.recompute, Recompute::none);
   EXPECT_EQ(m.cases.at(0).layout, "pipeline=2 tensor=2 schedule=zb-h1 zero=1 recompute=full");

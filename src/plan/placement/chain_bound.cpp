@@ -12,7 +12,7 @@ namespace plait::plan {
 namespace {}  // namespace
 
 ChainBound::ChainBound(topology::Fabric& fabric, const Traffic& traffic)
-    : gpus_(fabric.gpus()), neighbours_(at(traffic.layout.size(Axis::pipeline))), fill_(at(gpus_)), steady_(at(gpus_)) {
+    : gpus_(fabric.gpus()), neighbours_(at(traffic.layout.size(stage_axis))), fill_(at(gpus_)), steady_(at(gpus_)) {
   std::map<std::pair<int, int>, std::vector<ChainTraffic>> hops;
   for (const ChainTraffic& link : traffic.chain) {
     if (link.bytes <= 0 && link.messages <= 0) continue;
@@ -25,7 +25,7 @@ ChainBound::ChainBound(topology::Fabric& fabric, const Traffic& traffic)
   sends_ = !hops.empty();
   if (!sends_) return;
   connected_ = true;
-  for (int p = 0; p + 1 < traffic.layout.size(Axis::pipeline); ++p) connected_ = connected_ && hops.contains({p, p + 1});
+  for (int p = 0; p + 1 < traffic.layout.size(stage_axis); ++p) connected_ = connected_ && hops.contains({p, p + 1});
   fill_between_.assign(at(gpus_ * gpus_), 0);
   steady_between_ = fill_between_;
   for (int u = 0; u < gpus_; ++u) {

@@ -38,7 +38,7 @@ double ring_seconds(const Ring& ring, const RingTraffic& traffic) {
 
 std::vector<RingTraffic>& Traffic::of(const parallel::Group& group) {
   auto found = std::find_if(rings.begin(), rings.end(), [&](const GroupTraffic& g) { return g.group == group; });
-  if (found == rings.end()) found = rings.insert(found, {group, std::vector<RingTraffic>(at(layout.size(Axis::pipeline)))});
+  if (found == rings.end()) found = rings.insert(found, {group, std::vector<RingTraffic>(at(layout.size(stage_axis)))});
   return found->by_pipeline;
 }
 
@@ -57,16 +57,16 @@ void check_traffic(const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
   const auto amount = [](double value) { return std::isfinite(value) && value >= 0; };
   for (const GroupTraffic& of : traffic.rings) {
-    require(of.by_pipeline.size() == at(layout.size(Axis::pipeline)), "Traffic: one entry for each pipeline rank");
+    require(of.by_pipeline.size() == at(layout.size(stage_axis)), "Traffic: one entry for each pipeline rank");
     for (const RingTraffic& ring : of.by_pipeline)
       require(amount(ring.bytes) && amount(ring.rounds), "Traffic: an amount is negative or not finite");
   }
   for (const int end : {traffic.ends.first, traffic.ends.last}) {
-    require(end >= 0 && end < layout.size(Axis::pipeline), "Traffic: an end of the model is on no pipeline rank");
+    require(end >= 0 && end < layout.size(stage_axis), "Traffic: an end of the model is on no pipeline rank");
   }
   for (const ChainTraffic& link : traffic.chain) {
-    require(link.from >= 0 && link.from < layout.size(Axis::pipeline) && link.to >= 0 &&
-                link.to < layout.size(Axis::pipeline) && link.from != link.to,
+    require(link.from >= 0 && link.from < layout.size(stage_axis) && link.to >= 0 && link.to < layout.size(stage_axis) &&
+                link.from != link.to,
             "Traffic: a message from or to no other pipeline rank");
     require(amount(link.bytes) && amount(link.messages), "Traffic: an amount is negative or not finite");
   }
@@ -78,7 +78,7 @@ CostModel::CostModel(Rings& rings, const Traffic& traffic)
   for (const GroupTraffic& of : traffic_.rings) {
     RingPhase phase{of.group, {}};
     for (int rank = 0; rank < traffic_.layout.ranks(); ++rank) {
-      const RingTraffic& ring = of.by_pipeline[at(traffic_.layout.coordinate(rank, Axis::pipeline))];
+      const RingTraffic& ring = of.by_pipeline[at(traffic_.layout.coordinate(rank, stage_axis))];
       if (!sends(ring) || traffic_.layout.lowest_member(of.group, rank, traffic_.ends) != rank) continue;
       std::vector<int> members = traffic_.layout.members(of.group, rank, traffic_.ends);
       if (members.size() > 1) phase.groups.push_back({std::move(members), ring});
@@ -163,12 +163,12 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
   fill = 0;
   const parallel::Layout& layout = traffic_.layout;
   for (int first = 0; first < layout.ranks() && cost.seconds + fill <= enough; ++first) {
-    if (layout.coordinate(first, Axis::pipeline) > 0) continue;
+    if (layout.coordinate(first, stage_axis) > 0) continue;
     double filled = 0;
     for (const ChainTraffic& link : traffic_.chain) {
       if (link.bytes <= 0 && link.messages <= 0) continue;
-      const int from = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.from))],
-                to = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.to))];
+      const int from = gpu_of_rank[at(layout.moved(first, stage_axis, link.from))],
+                to = gpu_of_rank[at(layout.moved(first, stage_axis, link.to))];
       const topology::Way& way = fabric().message_way(from, to);
       cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
       filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;

@@ -74,8 +74,7 @@ class ExactSearch {
         chain_bytes_(model.fabric().channels().size(), 0),
         chain_sharing_(chain_bytes_.size(), 0),
         gpu_of_rank_(at(ranks_), -1),
-        gpu_of_copy_(at(layout_.ranks() / layout_.size(Axis::pipeline)),
-                     std::vector<int>(at(layout_.size(Axis::pipeline)), -1)),
+        gpu_of_copy_(at(layout_.ranks() / layout_.size(stage_axis)), std::vector<int>(at(layout_.size(stage_axis)), -1)),
         frames_(at(ranks_) + 1) {
     for (const CostModel::RingPhase& phase : model.phases())
       axes_.push_back(std::make_unique<Phase>(phase.groups, ranks_, chain_bytes_.size(), tables_, model.rings()));
@@ -83,9 +82,9 @@ class ExactSearch {
     for (std::size_t a = 0; a < axes_.size(); ++a) frames_[0].rings[a] = axes_[a]->at_least();
     frames_[0].fill.assign(gpu_of_copy_.size(), 0);
     frames_[0].bound = frames_[0].of_rings();
-    require(layout_.size(Axis::pipeline) == 1 || layout_.moved(0, Axis::pipeline, 1) == std::ssize(gpu_of_copy_),
+    require(layout_.size(stage_axis) == 1 || layout_.moved(0, stage_axis, 1) == std::ssize(gpu_of_copy_),
             "exact_placement: the pipeline is the slowest axis");
-    links_of_.resize(at(layout_.size(Axis::pipeline)));
+    links_of_.resize(at(layout_.size(stage_axis)));
     for (const ChainTraffic& link : model.traffic().chain) {
       if (link.bytes <= 0 && link.messages <= 0) continue;
       links_of_[at(std::max(link.from, link.to))].push_back(link);
@@ -120,7 +119,7 @@ class ExactSearch {
     for (const Axis axis : layout_.axes()) {
       const int before = layout_.coordinate(rank, axis) - 1;
       const bool first_of_others = layout_.moved(rank, axis, 0) == 0;
-      if (axis != Axis::pipeline && before >= 0 && first_of_others) return gpu_of_rank_[at(layout_.moved(0, axis, before))] + 1;
+      if (axis != stage_axis && before >= 0 && first_of_others) return gpu_of_rank_[at(layout_.moved(0, axis, before))] + 1;
     }
     return 0;
   }
@@ -182,9 +181,9 @@ class ExactSearch {
       for (const auto& [channel, share] : model_.rings().crossed(model_.rings().of_mask(mask)))
         frame.rings[a] = std::max(frame.rings[a], loaded(axis.bytes, axis.sharing, channel, share * group.traffic.bytes));
     }
-    const int stage = layout_.coordinate(rank, Axis::pipeline);
+    const int stage = layout_.coordinate(rank, stage_axis);
     // Pipeline ranks are slowest, so the ranks of one stage follow one another.
-    const std::size_t copy = at(layout_.moved(rank, Axis::pipeline, 0));
+    const std::size_t copy = at(layout_.moved(rank, stage_axis, 0));
     std::vector<int>& gpu_of = gpu_of_copy_[copy];
     gpu_of[at(stage)] = gpu;
     for (const ChainTraffic& link : links_of_[at(stage)]) {
@@ -207,9 +206,9 @@ class ExactSearch {
     double filled = 0;
     for (int copy = 0; copy < copies; ++copy) {
       const int placed = placed_of(copy);
-      open += placed < layout_.size(Axis::pipeline);
+      open += placed < layout_.size(stage_axis);
       filled += frame.fill[at(copy)];
-      for (int p = 0; p < layout_.size(Axis::pipeline); ++p) {
+      for (int p = 0; p < layout_.size(stage_axis); ++p) {
         if (p >= placed)
           at_an_end += chain_.neighbours(p) < 2;
         else if (chain_.open(p, placed))

@@ -159,7 +159,7 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
   std::vector<int> gpu_of_rank(at(layout.ranks()));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     parallel::Coordinates c = layout.coordinates(rank);
-    if (folded) c[Axis::pipeline] = folded_place(c[Axis::pipeline], layout.size(Axis::pipeline));
+    if (folded) c[stage_axis] = folded_place(c[stage_axis], layout.size(stage_axis));
     int place = 0;
     for (std::size_t level = nesting.size(); level-- > 0;) place = place * layout.size(nesting[level]) + c[nesting[level]];
     gpu_of_rank[at(rank)] = order[at(place)];
@@ -186,7 +186,7 @@ std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const 
   Contraction contraction(fabric);
   std::vector<std::vector<Unit>> unit_lists = {contraction.units(false)};
   if (layout.ranks() < fabric.gpus()) unit_lists.push_back(contraction.units(true));
-  const int last = layout.size(Axis::pipeline) - 1;
+  const int last = layout.size(stage_axis) - 1;
   const bool between_stages = std::any_of(traffic.rings.begin(), traffic.rings.end(), [](const GroupTraffic& of) {
     return of.group.model_ends &&
            std::any_of(of.by_pipeline.begin(), of.by_pipeline.end(), [](const RingTraffic& ring) { return ring.bytes > 0; });

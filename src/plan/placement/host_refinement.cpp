@@ -62,7 +62,7 @@ Traffic part_of(const Traffic& traffic, const Block& block) {
   Traffic part;
   part.layout = block.layout();
   std::map<int, int> number;
-  for (const int p : block.places(Axis::pipeline)) number.insert({p, static_cast<int>(number.size())});
+  for (const int p : block.places(stage_axis)) number.insert({p, static_cast<int>(number.size())});
   const bool both_ends = number.contains(traffic.ends.first) && number.contains(traffic.ends.last);
   if (both_ends) part.ends = {number.at(traffic.ends.first), number.at(traffic.ends.last)};
   for (const GroupTraffic& of : traffic.rings) {
@@ -101,7 +101,7 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
     const Block block(layout, ranks);
     const parallel::Layout inner = block.layout();
     if (at(inner.ranks()) != ranks.size()) continue;
-    std::vector<int>& places = known[{kind, block.places(Axis::pipeline), inner.to_string()}];
+    std::vector<int>& places = known[{kind, block.places(stage_axis), inner.to_string()}];
     if (places.empty()) {
       const int number = fabric.gpu(fabric.first_gpu(host)).host;  // as the graph counts them
       topology::Fabric inside(

@@ -65,7 +65,7 @@ class RandomWalk {
     before_ = current_;
     unused_before_ = unused_;
     const std::size_t kind = random() % 4;
-    if (layout_.size(Axis::pipeline) > 2 && kind < 2) {
+    if (layout_.size(stage_axis) > 2 && kind < 2) {
       along_the_pipeline(random, kind == 0);
       return;
     }
@@ -81,9 +81,9 @@ class RandomWalk {
  private:
   void along_the_pipeline(std::mt19937_64& random, bool turn) {
     const auto below = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
-    int first = below(layout_.size(Axis::pipeline)), last = below(layout_.size(Axis::pipeline));
+    int first = below(layout_.size(stage_axis)), last = below(layout_.size(stage_axis));
     if (first > last) std::swap(first, last);
-    const int copies = layout_.ranks() / layout_.size(Axis::pipeline), chosen = below(2) == 0 ? -1 : below(copies);
+    const int copies = layout_.ranks() / layout_.size(stage_axis), chosen = below(2) == 0 ? -1 : below(copies);
     const bool forward = below(2) == 0;
     std::vector<int> stretch(static_cast<std::size_t>(last - first + 1));
     for (int copy = 0; copy < copies; ++copy) {

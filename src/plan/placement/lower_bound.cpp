@@ -258,7 +258,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
 // One for a pipeline whose messages join all of its ranks.
 AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   AxisBound bound;
-  std::vector<int> part(at(traffic.layout.size(Axis::pipeline)));
+  std::vector<int> part(at(traffic.layout.size(stage_axis)));
   std::iota(part.begin(), part.end(), 0);
   double most_bytes = 0;
   bound.least_bytes = bound.hop_bytes = infinite;
@@ -278,8 +278,8 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   for (const auto& [ends, bytes] : hops) bound.hop_bytes = std::min(bound.hop_bytes, bytes);
   bound.inside = bound.within_hosts = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
   if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
-  bound.size = traffic.layout.size(Axis::pipeline);
-  const double width = widths.width_for(bound.size, traffic.layout.ranks() / traffic.layout.size(Axis::pipeline));
+  bound.size = traffic.layout.size(stage_axis);
+  const double width = widths.width_for(bound.size, traffic.layout.ranks() / traffic.layout.size(stage_axis));
   bound.inside = std::max(bound.inside, width > 0 ? bound.least_bytes / (width * 1e9) + bound.fill_at_best : infinite);
   bound.within_hosts = bound.inside;
   return bound;
@@ -294,7 +294,7 @@ double placement_lower_bound(CostModel& model) {
   double between = 0;
   for (const CostModel::RingPhase& phase : model.phases()) {
     const AxisBound of = bound_of(phase.groups, widths);
-    if (phase.kind.axes.contains(Axis::pipeline)) {
+    if (phase.kind.axes.contains(stage_axis)) {
       between += of.inside;
     } else {
       axes.push_back(of);

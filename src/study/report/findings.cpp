@@ -107,9 +107,9 @@ std::string label_of(const Coordinates& coordinates) {
 }
 
 std::string runs_as(const PointFacts& facts) {
-  std::string text = fmt::format("data={} tensor={} pipeline={}", facts.layout.size(plait::Axis::data),
-                                 facts.layout.size(plait::Axis::tensor), facts.layout.size(plait::Axis::pipeline));
-  if (facts.layout.size(plait::Axis::pipeline) > 1) text += " schedule=" + facts.schedule;
+  std::string text = axes_text(AxisSet::all(), " ",
+                               [&](const AxisRow& row) { return fmt::format("{}={}", row.name, facts.layout.size(row.axis)); });
+  if (facts.layout.size(stage_axis) > 1) text += " schedule=" + facts.schedule;
   if (facts.virtual_stages > 1) text += fmt::format(" virtual_stages={}", facts.virtual_stages);
   if (facts.zero > 0) text += fmt::format(" zero={}", facts.zero);
   if (facts.recompute != "none") text += " recompute=" + facts.recompute;

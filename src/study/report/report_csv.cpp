@@ -73,9 +73,7 @@ void set_coordinates(CsvTable& table, const Coordinates& coordinates) {
 void set_facts(CsvTable& table, const std::optional<PointFacts>& facts) {
   if (!facts) return;
   table.set_count("ranks", facts->ranks);
-  table.set_count("data", facts->layout.size(plait::Axis::data));
-  table.set_count("tensor", facts->layout.size(plait::Axis::tensor));
-  table.set_count("pipeline", facts->layout.size(plait::Axis::pipeline));
+  for (const AxisRow& row : axis_table) table.set_count(std::string(row.name), facts->layout.size(row.axis));
   table.set("schedule", facts->schedule);
   table.set_count("virtual_stages", facts->virtual_stages);
   table.set_count("zero", facts->zero);

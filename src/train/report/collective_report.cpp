@@ -57,7 +57,7 @@ std::string table_of(const Json& links, int width) { return links.empty() ? "" :
 }  // namespace
 
 Json exchange_report(const parallel::RankPlan& plan, Json links) {
-  Json report = report_of(plan, Axis::tensor, plan.exchanges, std::move(links));
+  Json report = report_of(plan, segment_axis, plan.exchanges, std::move(links));
   if (report.is_null()) return report;
   if (plan.goes_by_links(parallel::exchange_group) && plan.device_kind == DeviceKind::cuda) {
     const std::size_t bytes = plan.slice_bytes(parallel::exchange_group);
@@ -84,7 +84,7 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
 }
 
 Json reduction_report(const parallel::RankPlan& plan, Json links) {
-  return report_of(plan, Axis::data, plan.reductions, std::move(links));
+  return report_of(plan, reduced_axis, plan.reductions, std::move(links));
 }
 
 std::string exchange_text(const Json& report, int width) {
