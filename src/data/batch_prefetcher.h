@@ -20,7 +20,7 @@ namespace plait::data {
 // so that the samples of a step are 0 .. global_batch - 1 under every layout.
 struct BatchShape {
   std::int64_t micro_batch = 1;    // sequences
-  std::int64_t micro_batches = 1;  // per step and rank: global_batch / (micro_batch * data_size)
+  std::int64_t micro_batches = 1;  // per step and rank (core/batch_split.h)
   std::int64_t data_size = 1;
   std::int64_t data_rank = 0;
 

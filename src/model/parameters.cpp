@@ -33,7 +33,7 @@ class ParameterList {
   // The same, of which each rank sees the gradients of its own rows of the residual stream.
   Parameter& of_own_rows(std::string name, Shape shape, int segment) {
     Parameter& p = whole(std::move(name), shape, segment);
-    if (split_.sequence_parallel) p.partial = p.partial.with(Axis::tensor);
+    if (split_.sequence_parallel) p.partial = p.partial.with(segment_axis);
     return p;
   }
 
@@ -72,7 +72,7 @@ class ParameterList {
   void head_gain(std::string name, int segment) {
     Parameter& p = whole(std::move(name), {s_.head_dim}, segment);
     p.init = Init::one;
-    if (split_.size > 1) p.partial = p.partial.with(Axis::tensor);
+    if (split_.size > 1) p.partial = p.partial.with(segment_axis);
   }
 
   void norm(const std::string& name, int segment) {
@@ -80,7 +80,7 @@ class ParameterList {
       Parameter& p = whole(name + suffix, {s_.hidden}, segment);
       p.init = init;
       p.norm = true;
-      if (split_.sequence_parallel) p.partial = p.partial.with(Axis::tensor);
+      if (split_.sequence_parallel) p.partial = p.partial.with(segment_axis);
     };
     vector(".weight", Init::one);
     if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero);
@@ -159,7 +159,7 @@ std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split,
   const bool table_elsewhere = s.tie_embeddings && holds(0) != holds(s.head_segment());
   const auto table = [&](int segment) -> Parameter& {
     Parameter& p = list.table("embedding.tokens.weight", segment);
-    if (table_elsewhere) p.partial = p.partial.with(Axis::pipeline);
+    if (table_elsewhere) p.partial = p.partial.with(stage_axis);
     return p;
   };
   for (const int segment : segments) {

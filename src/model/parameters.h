@@ -38,11 +38,13 @@ struct Parameter {
                          // stands for them where each element counts once (gradient norm, checkpoints)
   bool product = false;  // a matrix of attention or MLP: an operand of products, which precision.matmul is about
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
+  // Axes that do not divide it: ranks along them hold the same elements, and optimizer state may be cut among them (ZeRO).
+  AxisSet replicas = replica_axes;
   // Axes along which ranks hold the same elements and each sees a part of what makes their gradient: the sum over them
-  // completes it. Of all parameters the data axis; of norms and of the biases of products back into the residual stream the
+  // completes it. Of all parameters their replicas; of norms and of the biases of products back into the residual stream the
   // tensor axis under sequence parallelism, as each rank sees its own rows; of the gains of query and key heads the tensor axis
   // always, as each rank sees its own heads; of a tied table that is embedding here and head there the pipeline axis.
-  AxisSet partial = {Axis::data};
+  AxisSet partial = replicas;
 };
 
 // The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order. A tied embedding appears once: in

@@ -45,21 +45,25 @@ std::vector<NumberedRange> numbered_ranges(const model::TensorPart& part, std::u
 
 FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options)
     : parameters_(parameters), ranges_(parameters.size()), order_(parameters.size()), options_(options) {
-  require(options.data.size >= 1 && options.bucket_bytes >= 1, "FlatLayout: data size and bucket size are positive");
+  require(options.bucket_bytes >= 1, "FlatLayout: the size of buckets is positive");
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   std::stable_sort(order_.begin(), order_.end(), [&](auto a, auto b) {
     const model::Parameter &x = parameters[a], &y = parameters[b];
-    return x.partial != y.partial ? x.partial < y.partial : x.segment > y.segment;
+    if (x.partial != y.partial) return x.partial < y.partial;
+    return x.replicas != y.replicas ? x.replicas < y.replicas : x.segment > y.segment;
   });
 
   const std::int64_t bucket_elements =
       std::max<std::int64_t>(1, options.bucket_bytes / static_cast<std::int64_t>(size_of(options.gradient_type)));
   // Whole gradients that take turns in memory are those of whole segments: a segment writes all of its gradients at once.
-  const bool at_block_ends = options.data.zero > 1;
+  const bool at_block_ends = options.zero > 1;
   Bucket open;
   const auto close = [&] {
-    elements_ = open.range.first + round_up(open.range.count, alignment * options.data.size);
+    open.shards = options.layout.size(open.replicas);
+    elements_ = open.range.first + round_up(open.range.count, alignment * open.shards);
     open.range.count = elements_ - open.range.first;
+    open.earlier_shards = shard_elements_;
+    shard_elements_ += open.shard_elements();
     buckets_.push_back(open);
     open = Bucket{.range = {elements_, 0}, .segments = {}};
   };
@@ -71,7 +75,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
   };
   for (std::size_t n = 0; n < order_.size(); ++n) {
     const model::Parameter& p = parameters[order_[n]];
-    open.partial = p.partial;
+    open.partial = p.partial, open.replicas = p.replicas;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
     open.products += p.product ? 1 : 0;
@@ -79,9 +83,16 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order_.size() ? &parameters[order_[n + 1]] : nullptr;
     const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->segment != p.segment);
-    if (!next || full || next->partial != p.partial || chunk_of(next->segment) != chunk_of(p.segment)) close();
+    const bool same_axes = next && next->partial == p.partial && next->replicas == p.replicas;
+    if (!same_axes || full || chunk_of(next->segment) != chunk_of(p.segment)) close();
   }
+  move_to(options.rank);
   assign_places();
+}
+
+void FlatLayout::move_to(int rank) {
+  options_.rank = rank;
+  for (Bucket& bucket : buckets_) bucket.shard = options_.layout.coordinate(rank, bucket.replicas);
 }
 
 void FlatLayout::assign_places() {
@@ -96,7 +107,7 @@ void FlatLayout::assign_places() {
   std::vector<int> turns;  // the shared places, in turn
   std::size_t turn = 0;
   for (Bucket& bucket : buckets_) {
-    const bool takes_turns = options_.data.zero > 1 && !spread(bucket);
+    const bool takes_turns = options_.zero > 1 && !spread(bucket);
     if (takes_turns && turns.size() == shared) {
       bucket.place = turns[turn++ % shared];
     } else {
@@ -127,12 +138,12 @@ Range FlatLayout::parameter_gradient(std::size_t index) const {
 
 Range FlatLayout::kept_gradient(const Bucket& bucket) const {
   const Range kept = owned(bucket);
-  return options_.data.zero > 1 ? Range{state_first(bucket), kept.count} : kept;
+  return options_.zero > 1 ? Range{state_first(bucket), kept.count} : kept;
 }
 
 Range FlatLayout::shard(const Bucket& bucket) const {
-  const std::int64_t count = bucket.range.count / options_.data.size;
-  return {bucket.range.first + options_.data.rank * count, count};
+  const std::int64_t count = bucket.shard_elements();
+  return {bucket.range.first + bucket.shard * count, count};
 }
 
 std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
@@ -152,7 +163,7 @@ std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
       pieces.push_back({.parameter = i,
                         .parameter_first = first - ranges_[i].first,
                         .flat_first = first,
-                        .gradient_first = options_.data.zero > 1 ? state : first,
+                        .gradient_first = options_.zero > 1 ? state : first,
                         .state_first = state,
                         .count = end - first});
     }
@@ -165,10 +176,10 @@ std::vector<Range> FlatLayout::norm_ranges() const {
   std::vector<Range> ranges;
   for (const Bucket& bucket : buckets_) {
     const Range counted = shard(bucket);
-    const std::int64_t shift = options_.data.zero > 1 ? state_first(bucket) - counted.first : 0;
+    const std::int64_t shift = options_.zero > 1 ? state_first(bucket) - counted.first : 0;
     for (std::size_t i = 0; i < ranges_.size(); ++i) {
       // Paddings are zero where every parameter has its own place, and counting them joins neighbours.
-      const std::int64_t count = options_.data.zero > 1 ? ranges_[i].count : round_up(ranges_[i].count, alignment);
+      const std::int64_t count = options_.zero > 1 ? ranges_[i].count : round_up(ranges_[i].count, alignment);
       const std::int64_t first = std::max(ranges_[i].first, counted.first);
       const std::int64_t end = std::min(ranges_[i].first + count, counted.end());
       if (!parameters_[i].replica && first < end) ranges.push_back({first + shift, end - first});

@@ -3,8 +3,8 @@
 // Weights, gradients and optimizer state are each one buffer, in backward order of the segments (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
 // Parameters whose gradients must also be summed over a further axis come last, in buckets of their own: the same buckets, of
-// the same sizes, on all ranks of that group. A bucket is one collective. Its size is a multiple of data size × alignment, so
-// that every rank's shard of it is aligned.
+// the same sizes, on all ranks of that group. A bucket is one collective. The ranks that hold the same parameters share it: its
+// size is a multiple of their number × alignment, so that every rank's shard of it is aligned.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 #include "model/parameters.h"
 #include "ops/adamw.h"
+#include "parallel/mesh.h"
 
 namespace plait::parallel {
 
@@ -23,18 +24,17 @@ struct Range {
 
 struct Bucket {
   Range range;
-  std::vector<int> segments;       // segments of this rank that read its weights and write its gradients, each once
-  AxisSet partial = {Axis::data};  // of its parameters, all alike: the axes over which their gradients are summed
-  // Besides the data axis.
-  AxisSet further() const { return partial.without(Axis::data); }
+  std::vector<int> segments;  // segments of this rank that read its weights and write its gradients, each once
+  // Of its parameters, all alike (model::Parameter): the axes over which their gradients are summed, and of these the ones
+  // along which it is cut into shards.
+  AxisSet partial = replica_axes, replicas = replica_axes;
+  // Over which gradients are summed shard by shard.
+  AxisSet further() const { return partial.without(replicas); }
+  int shards = 1, shard = 0;        // how many, and which of them is this rank's
+  std::int64_t earlier_shards = 0;  // elements of this rank's shards of the buckets before it
+  std::int64_t shard_elements() const { return range.count / shards; }
   int products = 0;  // how many matrices of attention or MLP it holds (model::Parameter::product)
   int place = 0;     // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
-};
-
-// One rank's part of the data-parallel group.
-struct DataShard {
-  int rank = 0, size = 1;
-  int zero = 0;  // 1: optimizer state holds this rank's shards only; 2: so do the gradients
 };
 
 class FlatLayout {
@@ -44,7 +44,9 @@ class FlatLayout {
   static constexpr std::int64_t alignment = 128;
 
   struct Options {
-    DataShard data;
+    Layout layout;  // in which `rank` is one
+    int rank = 0;
+    int zero = 0;                   // 1: optimizer state holds this rank's shards only; 2: so do the gradients
     std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
     DType gradient_type = DType::f32;
     int tied_head = -1;  // segment of a head that reads and writes segment 0's table on this same rank; -1: none
@@ -58,15 +60,14 @@ class FlatLayout {
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   const Options& options() const { return options_; }
-  const DataShard& data() const { return options_.data; }
-  // Makes it that of another rank of the same data-parallel group: buckets are the same, shards are not.
-  void move_to(int data_rank) { options_.data.rank = data_rank; }
+  // Makes it that of another rank that holds the same parameters: buckets are the same, shards are not.
+  void move_to(int rank);
   // This rank's equal share of a bucket.
   Range shard(const Bucket& bucket) const;
   // The part of a bucket for which this rank keeps optimizer state: its shard under ZeRO, else all of it.
-  Range owned(const Bucket& bucket) const { return options_.data.zero > 0 ? shard(bucket) : bucket.range; }
-  std::int64_t shard_elements() const { return elements_ / options_.data.size; }  // of all buckets together
-  std::int64_t state_elements() const { return options_.data.zero > 0 ? shard_elements() : elements_; }
+  Range owned(const Bucket& bucket) const { return options_.zero > 0 ? shard(bucket) : bucket.range; }
+  std::int64_t shard_elements() const { return shard_elements_; }  // of all buckets together
+  std::int64_t state_elements() const { return options_.zero > 0 ? shard_elements() : elements_; }
   // The whole gradients, as backward writes them. Under ZeRO-2 their shards are summed elsewhere after every micro-batch, and
   // buckets take turns in two places; otherwise they stay where they are until the update.
   std::int64_t whole_gradient_elements() const { return places_.back().end(); }
@@ -75,12 +76,12 @@ class FlatLayout {
   }
   Range parameter_gradient(std::size_t index) const;
   // The gradients that the update reads: under ZeRO-2 a buffer like optimizer state, else the whole gradients.
-  std::int64_t kept_gradient_elements() const { return options_.data.zero > 1 ? shard_elements() : elements_; }
+  std::int64_t kept_gradient_elements() const { return options_.zero > 1 ? shard_elements() : elements_; }
   // This rank's part of them: owned(bucket), as a range of the kept gradients.
   Range kept_gradient(const Bucket& bucket) const;
   // Where `owned(bucket)` begins in optimizer state, which holds the owned ranges of all buckets one after another.
   std::int64_t state_first(const Bucket& bucket) const {
-    return bucket.range.first / (options_.data.zero > 0 ? options_.data.size : 1);
+    return options_.zero > 0 ? bucket.earlier_shards : bucket.range.first;
   }
 
   // A parameter's piece in optimizer-state memory.
@@ -96,7 +97,7 @@ class FlatLayout {
   std::vector<StatePiece> state_pieces() const;
 
   // Ranges of the kept gradients that this rank counts in the global norm: each element of the model on exactly one rank,
-  // replicas (Parameter::replica) on none and unsharded gradients as one data rank's share. Neighbours merged.
+  // replicas (Parameter::replica) on none and unsharded gradients as this replica's share. Neighbours merged.
   std::vector<Range> norm_ranges() const;
 
   // Of every piece, cut where the numbers of its elements in the whole parameter jump other than from row to row.
@@ -110,7 +111,7 @@ class FlatLayout {
   std::vector<std::size_t> order_;  // of parameters in the flat buffers
   std::vector<Bucket> buckets_;
   std::vector<Range> places_;
-  std::int64_t elements_ = 0;
+  std::int64_t elements_ = 0, shard_elements_ = 0;
   Options options_;
 };
 

@@ -66,7 +66,9 @@ FlatLayout layout_of(const RankPlan& plan, int tensor_rank) {
   }
   model::TensorSplit split = plan.sizes.split;
   split.rank = tensor_rank;
-  return {model::parameters(plan.sizes.shape, split, segments), plan.flat.options()};
+  FlatLayout::Options options = plan.flat.options();
+  options.rank = plan.layout.moved(plan.rank, segment_axis, tensor_rank);
+  return {model::parameters(plan.sizes.shape, split, segments), options};
 }
 
 }  // namespace
@@ -83,7 +85,7 @@ std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages) {
       const int first = layout.rank({{segment_axis, tensor}, {stage_axis, plan.coordinates()[stage_axis]}});
       for (const int rank : layout.members(groups::replicas, first, plan.ends())) {
         if (rank == first || plan.zero > 0) {  // else all of them keep all
-          flat.move_to(layout.coordinate(rank, replica_axes));
+          flat.move_to(rank);
           total = memory.total(ops::adamw_table_bytes(flat.adamw_ranges(), plan.moment_type));
         }
         bytes[static_cast<std::size_t>(rank)] = total;

@@ -546,7 +546,7 @@ class ProgramBuilder {
         met = met || axis == Axis::pipeline;
         Collective sum = over_bucket(Operation::sum, group, Purpose::gradients, BufferKind::gradient_sums,
                                      BufferKind::gradient_sums, bucket);
-        if (spec_.zero > 0) sum.elements /= spec_.shards;  // what the first reduction has left here
+        if (spec_.zero > 0) sum.elements = spec_.buckets[b].shard_elements();  // what the first reduction has left here
         add_collective({.bucket = bucket, .collective = sum});
       });
     }

@@ -20,7 +20,6 @@ struct ProgramSpec {
   int rank = 0;                 // pipeline rank
   std::vector<Bucket> buckets;  // of the rank's flat layout
   int zero = 0;
-  int shards = 1;  // ranks that share a bucket's optimizer state, with zero
   DType gradient_type = DType::f32;
   // false, for comparison: compute stands still while sums, gradients and messages are on their way.
   bool overlap = true;

@@ -287,7 +287,9 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   const bool tied_here = shape.tie_embeddings && segments.front() == 0 && segments.back() == shape.head_segment();
   std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, segments);
   const int zero = static_cast<int>(config.parallel.zero);
-  FlatLayout flat(parameters, {.data = {layout.coordinate(rank, replica_axes), layout.size(replica_axes), zero},
+  FlatLayout flat(parameters, {.layout = layout,
+                               .rank = rank,
+                               .zero = zero,
                                .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
                                .gradient_type = job.gradient_type,
                                .tied_head = tied_here ? shape.head_segment() : -1,
@@ -323,7 +325,6 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                          .rank = at[stage_axis],
                          .buckets = plan.flat.buckets(),
                          .zero = zero,
-                         .shards = zero > 0 ? layout.size(replica_axes) : 1,
                          .gradient_type = job.gradient_type,
                          .overlap = config.comm.overlap,
                          .tied_here = tied_here};

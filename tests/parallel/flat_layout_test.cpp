@@ -21,8 +21,11 @@ class FlatLayoutTest : public testing::TestWithParam<std::tuple<int, std::int64_
   int data_size() const { return std::get<0>(GetParam()); }
   std::vector<model::Parameter> list = model::parameters(shape());
   FlatLayout layout_of(int rank, int zero) const {
-    return FlatLayout(
-        list, {.data = {rank, data_size(), zero}, .bucket_bytes = std::get<1>(GetParam()), .gradient_type = DType::f32});
+    return FlatLayout(list, {.layout = {{Axis::data, data_size()}},
+                             .rank = rank,
+                             .zero = zero,
+                             .bucket_bytes = std::get<1>(GetParam()),
+                             .gradient_type = DType::f32});
   }
   FlatLayout layout = layout_of(0, 0);
 };
@@ -122,7 +125,10 @@ TEST_P(FlatLayoutTest, ElementsAreNumberedAsInTheWholeParameter) {
       for (int rank = 0; rank < tensor * data_size(); ++rank) {
         const std::vector<int> segments = {0, 1, 2, 3, 4, 5, 6, 7};
         const std::vector<model::Parameter> part = model::parameters(s, {rank % tensor, tensor, false}, segments);
-        const FlatLayout flat(part, {.data = {rank / tensor, data_size(), zero}, .bucket_bytes = std::get<1>(GetParam())});
+        const FlatLayout flat(part, {.layout = {{Axis::data, data_size()}, {Axis::tensor, tensor}},
+                                     .rank = rank,
+                                     .zero = zero,
+                                     .bucket_bytes = std::get<1>(GetParam())});
         const std::vector<ops::AdamWRange> ranges = flat.adamw_ranges();
         auto range = ranges.begin();
         for (const FlatLayout::StatePiece& piece : flat.state_pieces()) {
@@ -156,6 +162,41 @@ TEST_P(FlatLayoutTest, ElementsAreNumberedAsInTheWholeParameter) {
   std::set<std::uint64_t> different;
   for (const auto& [name, key] : keys) different.insert(key);
   EXPECT_EQ(different.size(), whole.size());
+}
+
+// Parameters that other ranks replicate are in other buckets, which those ranks cut among themselves.
+TEST(FlatLayoutOfSeveralReplicaSets, EachBucketIsCutAmongTheReplicasOfItsParameters) {
+  std::vector<model::Parameter> list = model::parameters(shape());
+  const AxisSet wide{Axis::data, Axis::tensor};
+  for (std::size_t n = 0; n < list.size(); n += 2) list[n].replicas = list[n].partial = wide;
+  const Layout layout{{Axis::data, 2}, {Axis::tensor, 3}};
+  std::map<std::size_t, std::set<std::int64_t>> begins;  // of shards, by bucket
+  std::int64_t kept = 0;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const FlatLayout flat(list, {.layout = layout, .rank = rank, .zero = 1, .bucket_bytes = 4096});
+    std::int64_t state = 0;
+    for (std::size_t b = 0; b < flat.buckets().size(); ++b) {
+      const Bucket& bucket = flat.buckets()[b];
+      EXPECT_EQ(bucket.shards, bucket.replicas == wide ? 6 : 2);
+      EXPECT_EQ(bucket.range.count % (bucket.shards * FlatLayout::alignment), 0);
+      EXPECT_EQ(flat.shard(bucket).count * bucket.shards, bucket.range.count);
+      EXPECT_EQ(flat.state_first(bucket), state);
+      state += flat.shard(bucket).count;
+      begins[b].insert(flat.shard(bucket).first);
+    }
+    EXPECT_EQ(flat.state_elements(), state);
+    for (std::size_t n = 0; n < list.size(); ++n)
+      EXPECT_EQ(flat.buckets()[flat.bucket_of(n)].replicas, list[n].replicas) << list[n].name;
+    for (const FlatLayout::StatePiece& piece : flat.state_pieces()) {
+      const bool first = list[piece.parameter].replicas == wide || layout.coordinate(rank, Axis::tensor) == 0;
+      if (first) kept += piece.count;
+    }
+  }
+  const FlatLayout flat(list, {.layout = layout, .bucket_bytes = 4096});
+  for (std::size_t b = 0; b < flat.buckets().size(); ++b) EXPECT_EQ(std::ssize(begins[b]), flat.buckets()[b].shards);
+  std::int64_t all = 0;
+  for (const model::Parameter& p : list) all += p.stored;
+  EXPECT_EQ(kept, all);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FlatLayoutTest,

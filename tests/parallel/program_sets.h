@@ -89,7 +89,8 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
       for (int segment = range.first; segment < range.end; ++segment) of_rank.push_back(segment);
     }
     const bool tied_here = spec.tied && of_rank.front() == 0 && of_rank.back() == segments - 1;
-    const FlatLayout flat(model::parameters(shape, sizes.split, of_rank), {.data = {0, spec.data, spec.zero},
+    const FlatLayout flat(model::parameters(shape, sizes.split, of_rank), {.layout = {{Axis::data, spec.data}},
+                                                                           .zero = spec.zero,
                                                                            .bucket_bytes = spec.bucket_bytes,
                                                                            .gradient_type = DType::f32,
                                                                            .tied_head = tied_here ? segments - 1 : -1,
@@ -100,7 +101,6 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                               .rank = rank,
                               .buckets = flat.buckets(),
                               .zero = spec.zero,
-                              .shards = spec.zero > 0 ? spec.data : 1,
                               .overlap = spec.overlap,
                               .tied_here = tied_here};
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});

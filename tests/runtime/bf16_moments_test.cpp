@@ -175,7 +175,9 @@ TEST(Bf16Moments, ReplicasThatRoundByNumbersOfTheirOwnDrift) {
     std::vector<model::Parameter> parameters = plan.parameters;
     for (model::Parameter& p : parameters) p.name += " of rank 1";
     const std::int64_t elements = plan.flat.elements();
-    plan.flat = parallel::FlatLayout(parameters, {.data = plan.flat.data(),
+    plan.flat = parallel::FlatLayout(parameters, {.layout = plan.layout,
+                                                  .rank = plan.rank,
+                                                  .zero = plan.zero,
                                                   .bucket_bytes = static_cast<std::int64_t>(0.02 * 1024 * 1024),
                                                   .gradient_type = plan.gradient_type,
                                                   .tied_head = plan.sizes.shape.head_segment()});

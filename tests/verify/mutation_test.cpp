@@ -171,7 +171,9 @@ void count_replicas(RankPlan& plan) {
   std::vector<int> starts;
   for (const parallel::Chunk& chunk : plan.train.chunks) starts.push_back(chunk.first_segment);
   const auto ranges = plan.flat.elements();
-  plan.flat = parallel::FlatLayout(parameters, {.data = plan.flat.data(),
+  plan.flat = parallel::FlatLayout(parameters, {.layout = plan.layout,
+                                                .rank = plan.rank,
+                                                .zero = plan.zero,
                                                 .bucket_bytes = static_cast<std::int64_t>(0.02 * 1024 * 1024),
                                                 .gradient_type = plan.gradient_type,
                                                 .tied_head = -1,
