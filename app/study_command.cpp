@@ -96,7 +96,7 @@ int simulate_only(const Config& config, const study::Expression* only, const Stu
   fmt::print(text_stream(o.json), "{}", study::simulated_table(points, terminal_width(text_stream(o.json))));
   if (o.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const study::SimulatedPoint& point : points) list.push_back(study::to_json(point));
+    for (const study::SimulatedPoint& point : points) list.push_back(record_json(point));
     std::cout << nlohmann::ordered_json{{"simulated", list}}.dump(2) << '\n';
   }
   return 0;
@@ -141,7 +141,7 @@ int run(const StudyOptions& o) {
     fmt::print(text_stream(o.json), "{}", dry_run_table(config, chosen, terminal_width(text_stream(o.json))));
     if (o.json) {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
-      for (const study::Point& point : chosen) list.push_back(study::to_json(point));
+      for (const study::Point& point : chosen) list.push_back(record_json(point));
       std::cout << nlohmann::ordered_json{{"points", list}}.dump(2) << '\n';
     }
     return 0;

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_fields.h"
+#include "core/json_field.h"
 
 namespace plait::study {
 namespace {
@@ -24,21 +24,24 @@ Measurement measurement_of_run(const std::filesystem::path& run_dir, const Point
   std::istringstream lines(read_text(path, most_metrics_bytes));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
-    const std::string source = fmt::format("{}:{}", path.string(), ++number);
+    const JsonSource source{.name = fmt::format("{}:{}", path.string(), ++number)};
     const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
-    if (!json.is_object()) throw ConfigError(source + ": is not a JSON object: take that line away");
-    const JsonFields fields(json, source);
-    const double milliseconds = fields.number("step_ms");
-    if (!(milliseconds > 0)) fields.fail("step_ms", "above 0");
-    if (number == 2) m.step_ms.clear();  // drops the first step's
+    if (!json.is_object()) throw ConfigError(source.name + ": is not a JSON object: take that line away");
+    const JsonField line_json(json, source);
+    const auto number_of = [&](const char* key) {
+      const JsonField field = line_json[key];
+      return field.is_there() ? std::optional(field.number()) : std::nullopt;
+    };
+    const double milliseconds = line_json["step_ms"].number();
+    if (!(milliseconds > 0)) line_json.refuse("step_ms", "must be above 0");
+    if (number == 2) m.step_ms.clear();  // the first step's
     m.step_ms.push_back(milliseconds);
-    m.tokens = fields.integer("step", 1, most_steps) * m.tokens_per_step;
-    m.loss = fields.number("loss");
-    m.validation_loss = fields.maybe_number("validation_loss");
-    const auto flops = fields.maybe_number("tflops_per_gpu"), utilization = fields.maybe_number("mfu");
+    m.tokens = line_json["step"].whole(1, most_steps) * m.tokens_per_step;
+    m.loss = line_json["loss"].number();
+    m.validation_loss = number_of("validation_loss");
+    const auto flops = number_of("tflops_per_gpu"), utilization = number_of("mfu");
     if (flops && utilization && *utilization > 0) m.peak_flops = *flops * 1e12 / *utilization;
-    const auto bytes =
-        static_cast<double>(fields.maybe_integer("peak_bytes", 0, std::numeric_limits<std::int64_t>::max()).value_or(0));
+    const auto bytes = static_cast<double>(line_json["peak_bytes"].whole_or(0, 0, std::numeric_limits<std::int64_t>::max()));
     m.memory = {{.planned_bytes = bytes, .allocated_bytes = bytes, .device_bytes = 0}};
   }
   if (!m.validation_loss) {

@@ -11,7 +11,6 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/host_name.h"
-#include "core/json_fields.h"
 #include "core/json_file.h"
 #include "core/shell_quoted.h"
 #include "core/stream.h"
@@ -209,7 +208,8 @@ class Runner {
         return;
       }
       const nlohmann::ordered_json result = read_json_file(spec.output.string(), most_result_bytes);
-      round.measured = measurement_from(JsonFields(result, spec.output.string()).object("measurement"));
+      const JsonSource source{.name = spec.output.string()};
+      round.measured = record_from<Measurement>(JsonField(result, source)["measurement"]);
     } catch (const ConfigError& error) {
       round.outcome = Outcome::failed, round.message = std::string("its result cannot be read: ") + error.what();
     }

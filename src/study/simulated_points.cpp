@@ -95,7 +95,7 @@ std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData
 void write_simulated(const std::filesystem::path& folder, const std::vector<SimulatedPoint>& points) {
   std::string lines;
   for (const SimulatedPoint& point : points)
-    lines += to_json(point).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    lines += record_json(point).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   write_text_file(folder / "simulated.jsonl", lines);
 }
 

@@ -9,7 +9,6 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_fields.h"
 #include "core/json_file.h"
 #include "core/shell_quoted.h"
 #include "core/whole_number.h"
@@ -26,8 +25,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::uint64_t most_file_bytes = std::uint64_t{2} << 30;
 constexpr std::size_t most_points = 1'000'000;
 
-// Calls `read` for every line. The last one may be half-written if `grows`.
-void each_line(const fs::path& path, bool grows, const std::function<void(const JsonFields&)>& read) {
+// Calls `read` for every line. The last one may be half-written where `grows`.
+void each_line(const fs::path& path, bool grows, const std::function<void(const JsonField&)>& read) {
   const std::string text = read_text(path, most_file_bytes);
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -35,19 +34,20 @@ void each_line(const fs::path& path, bool grows, const std::function<void(const 
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos && grows) return;
     const std::string line = text.substr(begin, end == std::string::npos ? end : end - begin);
-    const std::string source = fmt::format("{}:{}", path.string(), number);
-    const Json json = parse_json<Json>(line, [&](const std::string& problem) { throw ConfigError(source + ": " + problem); });
-    read(JsonFields(json, source));
+    const JsonSource source{.name = fmt::format("{}:{}", path.string(), number)};
+    const Json json =
+        parse_json<Json>(line, [&](const std::string& problem) { throw ConfigError(source.name + ": " + problem); });
+    read(JsonField(json, source));
     begin = end == std::string::npos ? text.size() : end + 1;
   }
 }
 
 std::vector<Point> read_points(const fs::path& path) {
   std::vector<Point> points;
-  each_line(path, false, [&](const JsonFields& fields) {
-    Point point = point_from(fields);
+  each_line(path, false, [&](const JsonField& line) {
+    Point point = record_from<Point>(line);
     if (points.size() >= most_points || point.index != static_cast<int>(points.size()))
-      fields.fail("point", fmt::format("{}: points are listed in order", points.size()));
+      line.refuse("point", fmt::format("must be {}: points are listed in order", points.size()));
     points.push_back(std::move(point));
   });
   if (points.empty()) throw ConfigError(path.string() + ": holds no points");
@@ -57,17 +57,19 @@ std::vector<Point> read_points(const fs::path& path) {
 // A task's file may hold rounds of one number only.
 void read_results(const fs::path& path, std::optional<int> task, StudyData& data) {
   if (!fs::exists(path)) return;
-  each_line(path, true, [&](const JsonFields& fields) {
-    const std::string record = fields.text("record");
+  each_line(path, true, [&](const JsonField& line) {
+    const std::string record = line["record"].text();
     if (record == "round") {
-      Round round = round_from(fields, static_cast<int>(data.points.size()));
-      if (data.points[static_cast<std::size_t>(round.point)].pruning) fields.fail("point", "one that was not pruned");
-      if (task && round.round != *task) fields.fail("round", fmt::format("{}: a task measures the round of its number", *task));
+      Round round = record_from<Round>(line);
+      line["point"].whole(0, std::ssize(data.points) - 1);
+      if (data.points[static_cast<std::size_t>(round.point)].pruning) line.refuse("point", "must be one that was not pruned");
+      if (task && round.round != *task)
+        line.refuse("round", fmt::format("must be {}: a task measures the round of its number", *task));
       data.rounds.push_back(std::move(round));
     } else if (record == "stop") {
-      data.stops.push_back(stop_from(fields));
+      data.stops.push_back(record_from<Stop>(line));
     } else {
-      fields.fail("record", "one of round, stop");
+      line.refuse("record", "must be one of round, stop");
     }
   });
 }
@@ -177,7 +179,7 @@ StudyData read_study(const fs::path& folder) {
   read_tasks(folder / "tasks", data);
   put_in_order(data);
   if (const fs::path simulated = folder / "simulated.jsonl"; fs::exists(simulated)) {
-    each_line(simulated, false, [&](const JsonFields& fields) { data.simulated.push_back(simulated_point_from(fields)); });
+    each_line(simulated, false, [&](const JsonField& line) { data.simulated.push_back(record_from<SimulatedPoint>(line)); });
   }
   data.baseline = baseline_of(data);
   return data;

@@ -100,8 +100,8 @@ void keep_points(const fs::path& folder, const train::Environment& environment, 
   write_text_file(folder / "environment.json", dump(record) + "\n");
   std::string lines;
   for (const Point& point : points) {
-    lines += dump(to_json(point)) + "\n";
-    // A schedule from a file is kept as it is now, because its path may lead to something else later.
+    lines += dump(record_json(point)) + "\n";
+    // A schedule from a file is kept as it is now: what its path leads to may change.
     const bool from_file = point.facts && !named<ScheduleKind>(point.facts->schedule);
     if (from_file || (prepared && !point.pruning)) prepare_point(folder, point);
   }
@@ -121,13 +121,13 @@ void StudyFolder::append(const Json& line) {
 }
 
 void StudyFolder::add(Round round) {
-  append(to_json(round));
+  append(record_json(round));
   data_.rounds.push_back(std::move(round));
   data_.baseline = baseline_of(data_);
 }
 
 void StudyFolder::add(Stop stop) {
-  append(to_json(stop));
+  append(record_json(stop));
   data_.stops.push_back(std::move(stop));
 }
 

@@ -30,8 +30,8 @@ Json row_json(const StudyData& data, const Row& row) {
     json["message"] = failure->message;
     json["log"] = failure->log;
   }
-  if (point.facts) json["facts"] = to_json(*point.facts);
-  if (point.prediction) json["predicted"] = to_json(*point.prediction);
+  if (point.facts) json["facts"] = record_json(*point.facts);
+  if (point.prediction) json["predicted"] = record_json(*point.prediction);
   json["rounds"] = row.rounds;
   if (row.rounds == 0) return json;
   json["step_ms"] = estimate_json(row.step_ms);
@@ -87,7 +87,7 @@ Json summary_json(const StudyData& data) {
   json["planner"] = verdict_json(verdict);
   json["exceeded_bounds"] = exceeded_study_bounds(data, rows, verdict);
   json["simulated"] = Json::array();
-  for (const SimulatedPoint& point : data.simulated) json["simulated"].push_back(to_json(point));
+  for (const SimulatedPoint& point : data.simulated) json["simulated"].push_back(record_json(point));
   return json;
 }
 

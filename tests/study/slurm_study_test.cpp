@@ -149,7 +149,7 @@ TEST_F(TasksOfAStudy, AreReadTogetherByRoundAndStart) {
     one.add(at(test::round(0, 1, {10}), "t3"));
     one.add(Stop{StopReason::complete, "t4"});
   }
-  append(1, to_json(at(test::round(0, 1, {99}), "t5")).dump() + "\n" + "{\"record\": \"rou");
+  append(1, record_json(at(test::round(0, 1, {99}), "t5")).dump() + "\n" + "{\"record\": \"rou");
   StudyFolder(study_).add(at(test::round(1, 2, {7}), "t6"));
   const StudyData data = read_study(study_);
   std::vector<std::pair<int, int>> order;
@@ -174,7 +174,7 @@ TEST_F(TasksOfAStudy, RefuseWhatIsNotTheirs) {
   {
     const StudyFolder made(study_, 2);
   }
-  append(2, to_json(test::round(0, 1, {10})).dump() + "\n");
+  append(2, record_json(test::round(0, 1, {10})).dump() + "\n");
   EXPECT_THAT(error_of<ConfigError>([&] { read_study(study_); }),
               AllOf(HasSubstr("tasks/2/results.jsonl:1"), HasSubstr("the round of its number")));
   fs::remove_all(task_folder(study_, 2));

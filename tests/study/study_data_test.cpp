@@ -113,7 +113,7 @@ TEST_F(StudyDataTest, StatesFollowFromRoundsAndStops) {
 }
 
 TEST_F(StudyDataTest, ALineThatACrashLeftHalfWrittenDoesNotCount) {
-  const std::string line = to_json(round(0, 1, {10})).dump();
+  const std::string line = record_json(round(0, 1, {10})).dump();
   append(line + "\n" + line.substr(0, line.size() / 2));
   EXPECT_EQ(read_study(study_).rounds.size(), 1U);
   StudyFolder(study_).add(round(0, 2, {11}));
@@ -134,23 +134,23 @@ TEST_F(StudyDataTest, ARoundOfAStudyThatHasNoneIsRefusedWithACommandThatAShellRe
 
 TEST_F(StudyDataTest, RefusesWhatIsDamagedNamingFileAndLine) {
   const auto with = [&](const std::string& line) {
-    std::ofstream(study_ / "results.jsonl") << to_json(round(0, 1, {10})).dump() << "\n" << line << "\n";
+    std::ofstream(study_ / "results.jsonl") << record_json(round(0, 1, {10})).dump() << "\n" << line << "\n";
     return refusal();
   };
   EXPECT_THAT(with("{"), HasSubstr("results.jsonl:2: is not JSON"));
   EXPECT_THAT(with("[]"), HasSubstr("results.jsonl:2"));
-  EXPECT_THAT(with("{\"record\": \"rond\"}"), HasSubstr("'record' must be one of round, stop"));
-  EXPECT_THAT(with(to_json(round(4, 1, {10})).dump()), HasSubstr("'point' must be an integer from 0 to 3"));
-  EXPECT_THAT(with(to_json(round(2, 1, {10})).dump()), HasSubstr("not pruned"));
-  EXPECT_THAT(with(to_json(round(0, 1, {})).dump()), HasSubstr("measured.step_ms"));
-  EXPECT_THAT(with(to_json(round(0, 1, {-1})).dump()), HasSubstr("measured.step_ms"));
-  auto text = to_json(round(0, 1, {10}));
+  EXPECT_THAT(with("{\"record\": \"rond\"}"), HasSubstr("'record' is \"rond\": must be one of round, stop"));
+  EXPECT_THAT(with(record_json(round(4, 1, {10})).dump()), HasSubstr("'point' is 4: must be a whole number from 0 to 3"));
+  EXPECT_THAT(with(record_json(round(2, 1, {10})).dump()), HasSubstr("not pruned"));
+  EXPECT_THAT(with(record_json(round(0, 1, {})).dump()), HasSubstr("measured.step_ms"));
+  EXPECT_THAT(with(record_json(round(0, 1, {-1})).dump()), HasSubstr("measured.step_ms"));
+  auto text = record_json(round(0, 1, {10}));
   text["measured"]["ledgers"][0]["kinds"] = 3;
   EXPECT_THAT(with(text.dump()), HasSubstr("ledger"));
-  text = to_json(round(0, 1, {10})), text["round"] = 1e300;
-  EXPECT_THAT(with(text.dump()), HasSubstr("'round' must be an integer"));
-  text = to_json(round(0, 1, {10})), text["outcome"] = "well";
-  EXPECT_THAT(with(text.dump()), HasSubstr("one of ok, out of memory, failed or timed out"));
+  text = record_json(round(0, 1, {10})), text["round"] = 1e300;
+  EXPECT_THAT(with(text.dump()), HasSubstr("'round' is 1e+300: must be a whole number"));
+  text = record_json(round(0, 1, {10})), text["outcome"] = "well";
+  EXPECT_THAT(with(text.dump()), HasSubstr("\"well\": must be ok, out of memory, failed or timed out"));
 }
 
 TEST_F(StudyDataTest, RefusesAFolderThatIsNone) {
@@ -165,15 +165,15 @@ TEST_F(StudyDataTest, RefusesAFolderThatIsNone) {
 
 TEST_F(StudyDataTest, RefusesAPointWhoseAxesAreNotItsRanks) {
   const auto with = [&](int ranks, int pipeline, int data, int tensor) {
-    auto point = to_json(test::point(test::study_config(folder_.path()), 0, 1, 10));
+    auto point = record_json(test::point(test::study_config(folder_.path()), 0, 1, 10));
     point["facts"]["ranks"] = ranks;
     point["facts"]["layout"] = {{"pipeline", pipeline}, {"data", data}, {"tensor", tensor}};
     std::ofstream(study_ / "points.jsonl") << point.dump() << "\n";
     return refusal();
   };
   EXPECT_THAT(with(65536, 65536, 65536, 65536),
-              HasSubstr("points.jsonl:1: 'facts.layout.data' must be an integer from 1 to 1"));
-  EXPECT_THAT(with(8, 2, 2, 1), HasSubstr("'facts.layout.tensor' must be such that the axes make 8 ranks"));
+              HasSubstr("points.jsonl:1: 'facts.layout.data' is 65536: must be a whole number from 1 to 1"));
+  EXPECT_THAT(with(8, 2, 2, 1), HasSubstr("'facts.layout.tensor' is 1: must be such that the axes make 8 ranks"));
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
-#include "core/json_fields.h"
 #include "core/json_file.h"
 #include "core/plural.h"
+#include "core/record.h"
 #include "core/statistics.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
@@ -23,16 +23,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t most_record_bytes = std::uint64_t{64} << 20;
-
-Json figures_json(const RunFigures& f) {
-  return {{"step_ms", f.step_ms}, {"exposed_comm_ms", f.exposed_comm_ms}, {"peak_bytes", f.peak_bytes}};
-}
-
-RunFigures figures_from(const JsonFields& figures) {
-  return {.step_ms = figures.number("step_ms"),
-          .exposed_comm_ms = figures.number("exposed_comm_ms"),
-          .peak_bytes = figures.numbers("peak_bytes", static_cast<std::size_t>(limits::ranks.most))};
-}
 
 std::vector<double> sizes_of(const std::vector<Accuracy>& runs, double (Accuracy::*error)() const) {
   std::vector<double> sizes;
@@ -64,32 +54,38 @@ double Accuracy::worst_memory_error() const {
   return worst;
 }
 
+void declare(auto& field, Of<RunFigures> auto& figures) {
+  field("step_ms", figures.step_ms);
+  field("exposed_comm_ms", figures.exposed_comm_ms);
+  field("peak_bytes", figures.peak_bytes, record::at_most(static_cast<std::size_t>(limits::ranks.most)));
+}
+
+void declare(auto& field, Of<Accuracy> auto& a) {
+  field.with_default("", "layout", a.layout);
+  field.with_default("", "machine", a.machine);
+  field("predicted", a.predicted);
+  field("measured", a.measured);
+}
+
 std::optional<Accuracy> predicted_run(const nlohmann::ordered_json& plan) {
   const Json& predicted = plan.at("predicted");
   if (predicted.is_null()) return std::nullopt;
+  const JsonSource source{.name = "plan"};
   return Accuracy{.run = {},
                   .layout = plan::chosen_candidate(plan, "plan").to_string(),
                   .machine = predicted.at("machine").get<std::string>(),
-                  .predicted = figures_from(JsonFields(predicted, "plan")),
+                  .predicted = record_from<RunFigures>(JsonField(predicted, source)),
                   .measured = {}};
 }
 
-nlohmann::ordered_json to_json(const Accuracy& a) {
-  return {{"layout", a.layout},
-          {"machine", a.machine},
-          {"predicted", figures_json(a.predicted)},
-          {"measured", figures_json(a.measured)}};
-}
+nlohmann::ordered_json to_json(const Accuracy& a) { return record_json(a); }
 
 Accuracy read_accuracy(const fs::path& run_dir) {
-  const std::string source = (run_dir / "prediction.json").string();
-  const Json json = read_json_file(source, most_record_bytes, "; runs write it when they end");
-  const JsonFields fields(json, source);
-  return {.run = run_dir.string(),
-          .layout = fields.maybe_text("layout"),
-          .machine = fields.maybe_text("machine"),
-          .predicted = figures_from(fields.object("predicted")),
-          .measured = figures_from(fields.object("measured"))};
+  const JsonSource source{.name = (run_dir / "prediction.json").string()};
+  const Json json = read_json_file(source.name, most_record_bytes, "; runs write it when they end");
+  auto accuracy = record_from<Accuracy>(JsonField(json, source));
+  accuracy.run = run_dir.string();
+  return accuracy;
 }
 
 std::string accuracy_line(const Accuracy& a) {

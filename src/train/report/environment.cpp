@@ -12,10 +12,19 @@
 #include "comm/nccl_environment.h"
 #include "core/device.h"
 #include "core/host_name.h"
-#include "core/json_fields.h"
+#include "core/record.h"
 #include "core/utf8.h"
 #include "ops/library_versions.h"
 #include "topology/nvml.h"
+
+namespace plait {
+
+void declare(auto& field, Of<BuildVersion> auto& build) {
+  field("version", build.version);
+  field("commit", build.commit);
+}
+
+}  // namespace plait
 
 namespace plait::train {
 namespace {
@@ -94,42 +103,30 @@ std::string version_text() {
   return fmt::format("{}, CUDA {}, cuDNN {}, NCCL {}", text, cuda, gpu_library_version("cuDNN"), nccl_version());
 }
 
-Json to_json(const Environment& e) {
-  Json json{{"plait", {{"version", e.plait.version}, {"commit", e.plait.commit}}},
-            {"host", e.host},
-            {"cpu", e.cpu},
-            {"processors", e.processors},
-            {"memory_bytes", e.memory_bytes},
-            {"driver", e.driver},
-            {"cuda", e.cuda},
-            {"cudnn", e.cudnn},
-            {"nccl", e.nccl},
-            {"gpus", Json::array()},
-            {"variables", Json::object()}};
-  for (const GpuEnvironment& gpu : e.gpus) json["gpus"].push_back({{"name", gpu.name}, {"memory_bytes", gpu.memory_bytes}});
-  for (const auto& [name, value] : e.variables) json["variables"][name] = value;
-  return json;
+void declare(auto& field, Of<GpuEnvironment> auto& gpu) {
+  field("name", gpu.name);
+  field("memory_bytes", gpu.memory_bytes, record::at_least(0));
 }
 
+void declare(auto& field, Of<Environment> auto& e) {
+  field("plait", e.plait);
+  field("host", e.host);
+  field("cpu", e.cpu);
+  field("processors", e.processors, record::whole(0, 1 << 20));
+  field("memory_bytes", e.memory_bytes, record::at_least(0));
+  field("driver", e.driver);
+  field("cuda", e.cuda);
+  field("cudnn", e.cudnn);
+  field("nccl", e.nccl);
+  field("gpus", e.gpus, record::at_most(most_gpus));
+  field("variables", e.variables, record::at_most(most_variables));
+}
+
+Json to_json(const Environment& e) { return record_json(e); }
+
 Environment environment_from(const Json& json, const std::string& source) {
-  const JsonFields fields(json, source);
-  const JsonFields plait = fields.object("plait");
-  Environment e{.plait = {plait.text("version"), plait.text("commit")},
-                .host = fields.text("host"),
-                .cpu = fields.text("cpu"),
-                .processors = static_cast<int>(fields.integer("processors", 0, 1 << 20)),
-                .memory_bytes = fields.not_negative("memory_bytes"),
-                .driver = fields.text("driver"),
-                .cuda = fields.text("cuda"),
-                .cudnn = fields.text("cudnn"),
-                .nccl = fields.text("nccl"),
-                .gpus = {},
-                .variables = {}};
-  fields.each("gpus", most_gpus,
-              [&](const JsonFields& gpu) { e.gpus.push_back({gpu.text("name"), gpu.not_negative("memory_bytes")}); });
-  fields.each_text("variables", most_variables,
-                   [&](const std::string& name, const std::string& value) { e.variables.emplace_back(name, value); });
-  return e;
+  const JsonSource document{.name = source};
+  return record_from<Environment>(JsonField(json, document));
 }
 
 }  // namespace plait::train

@@ -1,0 +1,97 @@
+// A value of a JSON document that someone else may have written, with its place there: each is asked for by name, type and
+// range.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/names.h"
+
+namespace plait {
+
+// A document: its name in messages, what all of its values have to satisfy, and how a wrong one is refused.
+struct JsonSource {
+  std::string name;                    // a file, "points.jsonl:3"
+  std::string remedy = {};             // at the end of every message: "; measure again"
+  bool known_keys_only = false;        // a record refuses keys that it does not declare
+  bool null_is_missing = true;         // false: null is a value, of the wrong type
+  bool control_characters = true;      // texts may have some
+  std::size_t longest_text = 1 << 16;  // bytes, unless the reader says otherwise
+  // Throws. Without it: ConfigError "NAME: 'PATH' is VALUE: RULE". `value` is cut to a few bytes; empty: it is missing.
+  using Refuse = std::function<void(const std::string& path, const std::string& value, const std::string& rule)>;
+  Refuse refuse = {};
+
+  // Refuses with one ConfigProblem, whose path is "NAME: PATH".
+  static Refuse as_problem(std::string name);
+};
+
+// Refers to the document and its source. `Json`: nlohmann::json or nlohmann::ordered_json.
+template <typename Json>
+class BasicJsonField {
+ public:
+  BasicJsonField(const Json& json, const JsonSource& source, std::string path = "")
+      : json_(&json), source_(&source), path_(std::move(path)) {}
+
+  // `rule`: "must be a number", as it follows on the value.
+  [[noreturn]] void refuse(const std::string& rule) const;
+  [[noreturn]] void refuse(std::string_view key, const std::string& rule) const { (*this)[key].refuse(rule); }
+
+  const Json& json() const { return *json_; }  // null where it is missing
+  const JsonSource& source() const { return *source_; }
+  const std::string& path() const { return path_; }  // "facts.layout", "nodes[3].name"; "" of the document
+  bool is_there() const { return json_ != &nothing() && !(source_->null_is_missing && json_->is_null()); }
+  bool has(std::string_view key) const { return (*this)[key].is_there(); }
+
+  BasicJsonField operator[](std::string_view key) const;  // is_there() or not; refuses what is no object
+  std::vector<BasicJsonField> items(std::size_t most = no_limit) const;
+  std::vector<std::pair<std::string, BasicJsonField>> members(std::size_t most = no_limit) const;
+
+  std::string text() const { return text(source_->longest_text); }
+  std::string text(std::size_t most_bytes) const { return text(most_bytes, source_->control_characters); }
+  std::string text(std::size_t most_bytes, bool control_characters) const;
+  bool flag() const;
+  std::int64_t whole(std::int64_t least, std::int64_t most) const;
+  std::uint64_t natural() const;
+  double number(double least = -no_bound, double most = no_bound) const;  // finite, whatever the bounds
+  template <Named E>
+  E choice() const {
+    const std::optional<E> value = named<E>(text(no_limit));
+    if (!value) refuse("must be " + names_listed<E>());
+    return *value;
+  }
+  // `otherwise` where it is missing.
+  bool flag_or(bool otherwise) const { return is_there() ? flag() : otherwise; }
+  std::string text_or(const std::string& otherwise) const { return is_there() ? text() : otherwise; }
+  std::int64_t whole_or(std::int64_t otherwise, std::int64_t least, std::int64_t most) const {
+    return is_there() ? whole(least, most) : otherwise;
+  }
+  double number_or(double otherwise, double least, double most) const { return is_there() ? number(least, most) : otherwise; }
+
+  void expect_object() const;
+  void expect_only(const std::vector<std::string_view>& keys) const;
+
+  static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+  static constexpr double no_bound = std::numeric_limits<double>::max();
+
+ private:
+  static const Json& nothing();
+
+  const Json* json_;
+  const JsonSource* source_;
+  std::string path_;
+};
+
+extern template class BasicJsonField<nlohmann::json>;
+extern template class BasicJsonField<nlohmann::ordered_json>;
+
+using JsonField = BasicJsonField<nlohmann::ordered_json>;
+
+}  // namespace plait
