@@ -117,7 +117,7 @@ std::string describe_network(const Graph& graph) {
     shown.insert(to);
     const PairSummary pair = routes.summary(first, to);
     text += fmt::format("  {} to {}: {} {:.4g} GB/s ({}), {:.2f} us ({})\n", graph.nodes[at(first)].name, gpu.name, pair.link,
-                        pair.gb_per_s, name_of(pair.bandwidth_from), pair.latency_us, name_of(pair.latency_from));
+                        pair.gb_per_s, to_string(pair.bandwidth_from), pair.latency_us, to_string(pair.latency_from));
   }
   return text;
 }

@@ -166,7 +166,7 @@ std::string draw_figures(const Graph& host, const std::string& title, int width,
   std::string meaning;
   for (const Origin origin : origins) {
     meaning += meaning.empty() ? "" : ", ";
-    meaning += std::string(name_of(origin)) + (mark(origin) != '\0' ? std::string(" (") + mark(origin) + ")" : "");
+    meaning += to_string(origin) + (mark(origin) != '\0' ? std::string(" (") + mark(origin) + ")" : "");
   }
   return title + ": " + meaning + "\n" + aligned(table, true, width);
 }
@@ -281,7 +281,7 @@ std::string describe_nvlinks(const Graph& host) {
     const bool direct = edge.kind == LinkKind::nvlink || edge.kind == LinkKind::xgmi;
     if (!direct || a.kind != NodeKind::gpu || b.kind != NodeKind::gpu) continue;
     const std::string name = fmt::format("{}{} ({:.4g} GB/s {})", edge.kind == LinkKind::xgmi ? "XGMI" : "NV", edge.lanes,
-                                         edge.gb_per_s, name_of(edge.bandwidth_from));
+                                         edge.gb_per_s, to_string(edge.bandwidth_from));
     pairs[name].push_back(a.index < b.index ? label(a) + "-" + label(b) : label(b) + "-" + label(a));
   }
   const auto cliques = nvlink_cliques(host);
@@ -299,7 +299,7 @@ std::string describe_nvlinks(const Graph& host) {
       if (edge.a != static_cast<int>(n) && edge.b != static_cast<int>(n)) continue;
       const int other = edge.a == static_cast<int>(n) ? edge.b : edge.a;
       if (host.nodes[at(other)].kind == NodeKind::gpu)
-        members[fmt::format("{} lanes each ({:.4g} GB/s {})", edge.lanes, edge.gb_per_s, name_of(edge.bandwidth_from))]
+        members[fmt::format("{} lanes each ({:.4g} GB/s {})", edge.lanes, edge.gb_per_s, to_string(edge.bandwidth_from))]
             .push_back(other);
     }
     for (const auto& [lanes, gpus] : members)
@@ -380,7 +380,7 @@ std::string describe_peers(const Graph& host, const Machine& machine) {
     const auto& [access, why] = kind;
     const bool all = group.pairs == static_cast<int>(machine.peers.size());
     text +=
-        fmt::format("  {}: {}{}\n", access == PeerAccess::unknown ? "not known" : std::string(name_of(access)),
+        fmt::format("  {}: {}{}\n", access == PeerAccess::unknown ? "not known" : to_string(access),
                     all ? fmt::format("all {} pairs", group.pairs) : group.list.substr(1) + (group.pairs > 16 ? " ..." : ""),
                     why.empty() ? "" : "; " + why);
   }

@@ -123,7 +123,7 @@ std::string Fabric::channel_name(int channel) const {
   const bool reversed = channel % 2 == 1;
   const Node& from = routes_.graph().nodes[at(reversed ? edge.b : edge.a)];
   const Node& to = routes_.graph().nodes[at(reversed ? edge.a : edge.b)];
-  return from.name + " to " + to.name + ", " + std::string(name_of(edge.kind));
+  return from.name + " to " + to.name + ", " + to_string(edge.kind);
 }
 
 const Way& Fabric::way(int from, int to, bool of_message) {

@@ -203,39 +203,4 @@ std::vector<std::vector<int>> nvlink_cliques(const Graph& graph) {
   return as_nodes(std::move(search.found), gpus);
 }
 
-std::string_view name_of(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::gpu: return "gpu";
-    case NodeKind::nvswitch: return "nvswitch";
-    case NodeKind::pcie_switch: return "pcie_switch";
-    case NodeKind::host_bridge: return "host_bridge";
-    case NodeKind::numa: return "numa";
-    case NodeKind::nic: return "nic";
-    case NodeKind::network: return "network";
-  }
-  throw InternalError("unknown kind of node");
-}
-
-std::string_view name_of(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::nvlink: return "nvlink";
-    case LinkKind::xgmi: return "xgmi";
-    case LinkKind::c2c: return "c2c";
-    case LinkKind::pcie: return "pcie";
-    case LinkKind::pcie_peer: return "pcie_peer";
-    case LinkKind::smp: return "smp";
-    case LinkKind::network: return "network";
-  }
-  throw InternalError("unknown kind of link");
-}
-
-std::string_view name_of(Origin origin) {
-  switch (origin) {
-    case Origin::nominal: return "nominal";
-    case Origin::imported: return "imported";
-    case Origin::measured: return "measured";
-  }
-  throw InternalError("unknown origin");
-}
-
 }  // namespace plait::topology

@@ -6,11 +6,13 @@
 // for the way from one GPU to another.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/names.h"
 
 namespace plait::topology {
 
@@ -110,9 +112,31 @@ std::vector<int> gpus_of(const Graph& graph);
 std::vector<std::vector<int>> nvlink_components(const Graph& graph);
 std::vector<std::vector<int>> nvlink_cliques(const Graph& graph);
 
-// The name in our JSON: "pcie_switch", "smp", "nominal".
-std::string_view name_of(NodeKind kind);
-std::string_view name_of(LinkKind kind);
-std::string_view name_of(Origin origin);
-
 }  // namespace plait::topology
+
+// As in our JSON, and in messages.
+namespace plait {
+template <>
+inline constexpr auto names<topology::NodeKind> =
+    std::to_array<Name<topology::NodeKind>>({{topology::NodeKind::gpu, "gpu"},
+                                             {topology::NodeKind::nvswitch, "nvswitch"},
+                                             {topology::NodeKind::pcie_switch, "pcie_switch"},
+                                             {topology::NodeKind::host_bridge, "host_bridge"},
+                                             {topology::NodeKind::numa, "numa"},
+                                             {topology::NodeKind::nic, "nic"},
+                                             {topology::NodeKind::network, "network"}});
+template <>
+inline constexpr auto names<topology::LinkKind> =
+    std::to_array<Name<topology::LinkKind>>({{topology::LinkKind::nvlink, "nvlink"},
+                                             {topology::LinkKind::xgmi, "xgmi"},
+                                             {topology::LinkKind::c2c, "c2c"},
+                                             {topology::LinkKind::pcie, "pcie"},
+                                             {topology::LinkKind::pcie_peer, "pcie_peer"},
+                                             {topology::LinkKind::smp, "smp"},
+                                             {topology::LinkKind::network, "network"}});
+template <>
+inline constexpr auto names<topology::Origin> =
+    std::to_array<Name<topology::Origin>>({{topology::Origin::nominal, "nominal"},
+                                           {topology::Origin::imported, "imported"},
+                                           {topology::Origin::measured, "measured"}});
+}  // namespace plait

@@ -16,15 +16,6 @@ void set_access(Graph& graph, const std::vector<PeerStatus>& peers) {
   std::sort(graph.no_access.begin(), graph.no_access.end());
 }
 
-std::string_view name_of(PeerAccess access) {
-  switch (access) {
-    case PeerAccess::yes: return "yes";
-    case PeerAccess::no: return "no";
-    case PeerAccess::unknown: return "unknown";
-  }
-  throw InternalError("unknown kind of peer access");
-}
-
 int count_cpus(std::string_view cpus) {
   constexpr int most = 1 << 20;
   int count = 0;

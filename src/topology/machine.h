@@ -61,9 +61,13 @@ struct Machine {
 // Replaces the graph's pairs of GPUs of one host without peer access.
 void set_access(Graph& graph, const std::vector<PeerStatus>& peers);
 
-std::string_view name_of(PeerAccess access);  // "yes", "no", "unknown"
-
-// The number of processors in a list like "0-31,64"; 0 if the text is not such a list.
+// How many processors a list like "0-31,64" has; 0 if the text is not such a list.
 int count_cpus(std::string_view cpus);
 
 }  // namespace plait::topology
+
+namespace plait {
+template <>
+inline constexpr auto names<topology::PeerAccess> = std::to_array<Name<topology::PeerAccess>>(
+    {{topology::PeerAccess::yes, "yes"}, {topology::PeerAccess::no, "no"}, {topology::PeerAccess::unknown, "unknown"}});
+}  // namespace plait

@@ -12,7 +12,7 @@
 //    "peers": [{"from": "gpu0", "to": "gpu1", "access": "yes", "native_atomics": 1, "performance_rank": 0}, ...],
 //    "findings": [{"about": "IOMMU", "value": "none in use"}, ...]}
 //
-// Kinds and origins are called as name_of() calls them. Of a node only `name` and `kind` must be given, and a GPU's `index`; of
+// Kinds and origins have the names of graph.h. Of a node only `name` and `kind` must be given, and a GPU's `index`; of
 // an edge `a`, `b`, `kind` and `gb_per_s`: its latency is the nominal one without, and a figure whose origin is not told is
 // imported. `pairs` hold what was measured, one direction each. What follows them is a Machine (machine.h): for people, and
 // left out where nothing is known; only `peers` without access are also the graph's (no_access).

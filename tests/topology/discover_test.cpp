@@ -101,7 +101,7 @@ TEST_F(TopologyDiscover, TellsOfProcessorsMemoryAndPeerAccess) {
               ElementsAre(NumaCpus{0, "0-15,32-47", 263000000L * 1024}, NumaCpus{1, "16-31,48-63", 264000000L * 1024}));
   ASSERT_EQ(found.peers.size(), 12u);
   std::vector<std::string> access;
-  for (const PeerStatus& peer : found.peers) access.emplace_back(name_of(peer.access));
+  for (const PeerStatus& peer : found.peers) access.emplace_back(to_string(peer.access));
   EXPECT_THAT(access, ElementsAre("yes", "unknown", "unknown", "yes", "unknown", "unknown", "no", "no", "no", "unknown",
                                   "unknown", "unknown"));
   EXPECT_THAT(found.peers[8].why, HasSubstr("registry key"));

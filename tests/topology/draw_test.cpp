@@ -86,7 +86,7 @@ TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
   EXPECT_EQ(test::refusal(good), nothing_thrown);
   EXPECT_THAT(test::refusal(test::replaced(good, "\"0-3\"", "\"3-0\"")), HasSubstr("cpus"));
   EXPECT_THAT(test::refusal(test::replaced(good, "\"memory_bytes\":5", "\"memory_bytes\":-5")), HasSubstr("memory_bytes"));
-  EXPECT_THAT(test::refusal(test::replaced(good, "\"about\"", "\"abuot\"")), HasSubstr("unknown key"));
+  EXPECT_THAT(test::refusal(test::replaced(good, "\"about\"", "\"abuot\"")), HasSubstr("is missing: must be a string"));
   EXPECT_THAT(test::refusal(test::replaced(good, "\"580\"", "580")), HasSubstr("must be a string"));
 }
 

@@ -51,20 +51,20 @@ std::optional<Section> links_section(const Findings& f) {
   section.table.columns = {{"between", false}, {"kind", false}, {"GB/s", true}, {"latency, µs", true}, {"from", false}};
   const auto name = [&](int node) { return graph.nodes.at(static_cast<std::size_t>(node)).name; };
   for (const topology::Edge& edge : graph.edges) {
-    std::string kind(topology::name_of(edge.kind));
+    std::string kind = to_string(edge.kind);
     if (edge.lanes > 0) kind += fmt::format(" × {}", edge.lanes);
     section.table.rows.push_back({{name(edge.a) + " – " + name(edge.b)},
                                   {kind},
                                   {figure(edge.gb_per_s)},
                                   {figure(edge.latency_us)},
-                                  {std::string(topology::name_of(edge.bandwidth_from))}});
+                                  {to_string(edge.bandwidth_from)}});
   }
   for (const topology::PairMeasurement& pair : graph.pairs) {
     section.table.rows.push_back({{name(pair.from) + " → " + name(pair.to)},
                                   {"path"},
                                   {figure(pair.gb_per_s)},
                                   {figure(pair.latency_us)},
-                                  {std::string(topology::name_of(topology::Origin::measured))}});
+                                  {to_string(topology::Origin::measured)}});
   }
   return section;
 }
