@@ -3,10 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "core/error.h"
+#include "core/record.h"
 
 namespace plait::plan {
 namespace {
@@ -16,86 +15,25 @@ constexpr std::size_t most_entries = 10'000;
 // Whatever is summed and multiplied from such figures is a number.
 constexpr double most_seconds = 1e6, most_bytes = 1e18;
 
-class CalibrationReader {
- public:
-  CalibrationReader(const nlohmann::json& json, std::string path, const std::string& source)
-      : json_(json), path_(std::move(path)), source_(source) {
-    if (!json.is_object()) fail("must be an object");
-  }
+constexpr record::Number seconds_rule = record::number(0, most_seconds), bytes_rule = record::number(0, most_bytes);
+constexpr record::Whole count_rule = record::whole(1, 1'000'000'000);
 
-  [[noreturn]] void fail(const std::string& rule) const {
-    throw ConfigError(source_ + ": " + (path_.empty() ? "the document" : path_) + " " + rule +
-                      "; measure again with `plait bench calibrate`");
-  }
-  CalibrationReader at(const std::string& key) const {
-    return {json_.at(key), path_.empty() ? key : path_ + "." + key, source_};
-  }
-  bool has(const std::string& key) const { return json_.contains(key); }
-
-  std::string text(const std::string& key) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_string()) fail("must have a string '" + key + "'");
-    return it->get<std::string>();
-  }
-  double positive(const std::string& key, double most = most_seconds) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_number()) fail("must have a number '" + key + "'");
-    return checked(it->get<double>(), key, most);
-  }
-  bool flag(const std::string& key) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_boolean()) fail("must have true or false as '" + key + "'");
-    return it->get<bool>();
-  }
-  std::int64_t count(const std::string& key) const {
-    const double value = positive(key, 1e9);
-    if (value < 1 || value != std::floor(value)) fail("must have a positive whole number '" + key + "'");
-    return static_cast<std::int64_t>(value);
-  }
-  std::optional<double> maybe(const std::string& key, double most = most_seconds) const {
-    return has(key) ? std::optional(positive(key, most)) : std::nullopt;
-  }
-  template <typename Read>
-  void each(const std::string& key, const Read& read) const {
-    const auto it = json_.find(key);
-    if (it == json_.end()) return;
-    if (!it->is_array() || it->size() > most_entries)
-      fail("must have a list '" + key + "' of at most " + std::to_string(most_entries));
-    for (std::size_t n = 0; n < it->size(); ++n)
-      read(CalibrationReader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
-  }
-  Curve curve(const std::string& key) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_array() || it->empty() || it->size() > most_entries)
-      fail("must have points '" + key + "': [[bytes, seconds], ...]");
+// [[bytes, seconds], ...]
+struct CurveRule {
+  Curve read(const auto& field) const {
     Curve curve;
-    for (const nlohmann::json& point : *it) {
-      if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number())
-        fail("must have points '" + key + "': [[bytes, seconds], ...]");
-      const std::pair<double, double> next{checked(point[0].get<double>(), key, most_bytes),
-                                           checked(point[1].get<double>(), key, most_seconds)};
-      if (!curve.points.empty() && next.first <= curve.points.back().first) fail("must have '" + key + "' ascending in bytes");
+    for (const auto& item : field.items(most_entries)) {
+      const auto point = item.items();
+      if (point.size() != 2) item.refuse("must be a point [bytes, seconds]");
+      const std::pair<double, double> next{bytes_rule.read(point[0]), seconds_rule.read(point[1])};
+      if (!curve.points.empty() && next.first <= curve.points.back().first) item.refuse("must be ascending in bytes");
       curve.points.push_back(next);
     }
+    if (curve.points.empty()) field.refuse("must have points [[bytes, seconds], ...]");
     return curve;
   }
-
- private:
-  double checked(double value, const std::string& key, double most) const {
-    if (!(value >= 0 && value <= most)) fail(fmt::format("has a '{}' that is not from 0 to {:g}", key, most));
-    return value;
-  }
-
-  const nlohmann::json& json_;
-  std::string path_;
-  const std::string& source_;
+  nlohmann::ordered_json write(const Curve& curve) const { return curve.points; }
 };
-
-nlohmann::ordered_json points_of(const Curve& curve) {
-  auto list = nlohmann::ordered_json::array();
-  for (const auto& [bytes, seconds] : curve.points) list.push_back({bytes, seconds});
-  return list;
-}
 
 }  // namespace
 
@@ -128,81 +66,59 @@ std::string model_key(const model::SegmentSizes& sizes) {
   return key;
 }
 
-nlohmann::ordered_json to_json(const Calibration& c) {
-  nlohmann::ordered_json json{
-      {"format", "plait-calibration"}, {"version", calibration_version}, {"device", c.device}, {"model", c.model}};
-  json["segments"] = nlohmann::ordered_json::array();
-  for (const SegmentMeasurement& m : c.segments) {
-    json["segments"].push_back({{"kind", to_string(m.kind)},
-                                {"tensor", m.tensor},
-                                {"micro_batch", m.micro_batch},
-                                {"recompute", to_string(m.recompute)},
-                                {"beside_head", m.beside_head},
-                                {"forward_s", m.forward},
-                                {"backward_input_s", m.backward_input},
-                                {"backward_weight_s", m.backward_weight},
-                                {"norm_forward_s", m.norm_forward},
-                                {"norm_backward_s", m.norm_backward},
-                                {"loss_s", m.loss}});
-  }
-  json["collectives"] = nlohmann::ordered_json::array();
-  for (const CollectiveMeasurement& m : c.collectives)
-    json["collectives"].push_back({{"kind", m.kind}, {"ranks", m.ranks}, {"seconds_by_bytes", points_of(m.curve)}});
-  json["messages"] = nlohmann::ordered_json::array();
-  for (const MessageMeasurement& m : c.messages)
-    json["messages"].push_back({{"link", m.link}, {"transport", m.transport}, {"seconds_by_bytes", points_of(m.curve)}});
-  const auto set = [&](const char* key, const std::optional<double>& value) {
-    if (value) json[key] = *value;
-  };
-  set("update_seconds_per_byte", c.update_seconds_per_byte);
-  set("collective_slowdown", c.collective_slowdown);
-  set("message_slowdown", c.message_slowdown);
-  set("context_bytes", c.context_bytes);
-  set("collectives_bytes", c.collectives_bytes);
-  json["communicators"] = nlohmann::ordered_json::array();
-  for (const CommunicatorMeasurement& m : c.communicators) {
-    json["communicators"].push_back({{"ranks", m.ranks}, {"bytes", m.bytes}});
-  }
-  return json;
+void declare(auto& field, Of<SegmentMeasurement> auto& m) {
+  field("kind", m.kind);
+  field("tensor", m.tensor, count_rule);
+  field("micro_batch", m.micro_batch, count_rule);
+  field("recompute", m.recompute);
+  field("beside_head", m.beside_head);
+  field("forward_s", m.forward, seconds_rule);
+  field("backward_input_s", m.backward_input, seconds_rule);
+  field("backward_weight_s", m.backward_weight, seconds_rule);
+  field("norm_forward_s", m.norm_forward, seconds_rule);
+  field("norm_backward_s", m.norm_backward, seconds_rule);
+  field("loss_s", m.loss, seconds_rule);
 }
 
+void declare(auto& field, Of<CollectiveMeasurement> auto& m) {
+  field("kind", m.kind);
+  field("ranks", m.ranks, count_rule);
+  field("seconds_by_bytes", m.curve, CurveRule());
+}
+
+void declare(auto& field, Of<MessageMeasurement> auto& m) {
+  field("link", m.link);
+  field("transport", m.transport);
+  field("seconds_by_bytes", m.curve, CurveRule());
+}
+
+void declare(auto& field, Of<CommunicatorMeasurement> auto& m) {
+  field("ranks", m.ranks, count_rule);
+  field("bytes", m.bytes, bytes_rule);
+}
+
+void declare(auto& field, Of<Calibration> auto& c) {
+  field.constant("format", "plait-calibration", ": this is not a calibration");
+  field.constant("version", calibration_version, ", the version of calibrations that this plait reads");
+  field("device", c.device);
+  field("model", c.model);
+  field("segments", c.segments, record::at_most(most_entries));
+  field.check(!c.segments.empty(), "segments", "must not be empty");
+  field.with_default({}, "collectives", c.collectives, record::at_most(most_entries));
+  field.with_default({}, "messages", c.messages, record::at_most(most_entries));
+  field("update_seconds_per_byte", c.update_seconds_per_byte, seconds_rule);
+  field("collective_slowdown", c.collective_slowdown, seconds_rule);
+  field("message_slowdown", c.message_slowdown, seconds_rule);
+  field("context_bytes", c.context_bytes, bytes_rule);
+  field("collectives_bytes", c.collectives_bytes, bytes_rule);
+  field.with_default({}, "communicators", c.communicators, record::at_most(most_entries));
+}
+
+nlohmann::ordered_json to_json(const Calibration& calibration) { return record_json(calibration); }
+
 Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
-  const CalibrationReader root(json, "", source);
-  if (root.text("format") != "plait-calibration") root.fail("is not a calibration");
-  if (const std::int64_t version = root.count("version"); version != calibration_version) {
-    root.fail(fmt::format("is a calibration of version {}, and this plait reads version {}", version, calibration_version));
-  }
-  Calibration c{.device = root.text("device"),
-                .model = root.text("model"),
-                .segments = {},
-                .collectives = {},
-                .messages = {},
-                .update_seconds_per_byte = root.maybe("update_seconds_per_byte"),
-                .collective_slowdown = root.maybe("collective_slowdown"),
-                .message_slowdown = root.maybe("message_slowdown"),
-                .context_bytes = root.maybe("context_bytes", most_bytes),
-                .collectives_bytes = root.maybe("collectives_bytes", most_bytes),
-                .communicators = {}};
-  root.each("segments", [&](const CalibrationReader& r) {
-    const std::optional<model::SegmentKind> kind = named<model::SegmentKind>(r.text("kind"));
-    if (!kind) r.fail("must be of kind " + names_listed<model::SegmentKind>());
-    const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
-    if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
-    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")), r.count("micro_batch"), *recompute, r.flag("beside_head"),
-                          r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s"),
-                          r.positive("norm_forward_s"), r.positive("norm_backward_s"), r.positive("loss_s")});
-  });
-  if (c.segments.empty()) root.fail("must have 'segments'");
-  root.each("collectives", [&](const CalibrationReader& r) {
-    c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
-  });
-  root.each("communicators", [&](const CalibrationReader& r) {
-    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes", most_bytes)});
-  });
-  root.each("messages", [&](const CalibrationReader& r) {
-    c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")});
-  });
-  return c;
+  const JsonSource file{.name = source, .remedy = "; measure again with `plait bench calibrate`", .null_is_missing = false};
+  return record_from<Calibration>(BasicJsonField(json, file));
 }
 
 }  // namespace plait::plan

@@ -106,7 +106,9 @@ void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gp
   const Layout& layout = plan.layout;
   for (const Axis axis : axes_by_traffic) {
     const AxisRow& row = row_of(axis);
-    if (row.way == WayKey::none || !plan.goes_by_links(axis == segment_axis ? parallel::exchange_group : parallel::reduction_group)) continue;
+    if (row.way == WayKey::none ||
+        !plan.goes_by_links(axis == segment_axis ? parallel::exchange_group : parallel::reduction_group))
+      continue;
     for (int rank = 0; rank < layout.ranks(); ++rank) {
       const int other = layout.moved(rank, axis, 0);
       if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)]))

@@ -9,6 +9,7 @@
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/record.h"
 #include "core/schedule_file.h"
 #include "core/units.h"
 #include "parallel/ledger.h"
@@ -143,60 +144,34 @@ void check_kept(const Config& config, const Config& chosen, const std::string& s
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
-  if (!json.is_object() || !json.contains(key))
-    throw ConfigError(source + ": is not a plan from `plait plan --json`: '" + key + "' is missing");
-  return json.at(key);
+using Field = BasicJsonField<nlohmann::json>;
+
+JsonSource plan_source(const std::string& source) {
+  return {.name = source, .remedy = "; plan again with `plait plan --json`", .null_is_missing = false};
 }
 
-std::int64_t whole(const nlohmann::json& json, const std::string& key, const std::string& source) {
-  const nlohmann::json& value = member(json, key, source);
-  if (!value.is_number_integer()) throw ConfigError(source + ": '" + key + "' must be a whole number");
-  return value.get<std::int64_t>();
-}
-
-template <typename T>
-std::vector<T> list_of_numbers(const nlohmann::json& json, const std::string& key, const std::string& source) {
-  const nlohmann::json& values = member(json, key, source);
-  if (!values.is_array() || values.size() > most_written_ranks) throw ConfigError(source + ": '" + key + "' must be a list");
-  constexpr bool whole = std::is_integral_v<T>;
-  std::vector<T> list;
-  for (const nlohmann::json& value : values) {
-    if (whole ? !value.is_number_integer() : !value.is_number())
-      throw ConfigError(source + ": '" + key + "' must be a list of " + (whole ? "whole numbers" : "numbers"));
-    list.push_back(value.get<T>());
-  }
-  return list;
+std::vector<std::int64_t> whole_numbers(const Field& field) {
+  return record_from<std::vector<std::int64_t>>(field, record::at_most(most_written_ranks));
 }
 
 template <Named E>
-E named_value(const nlohmann::json& json, const std::string& key, const std::string& source) {
-  const nlohmann::json& value = member(json, key, source);
-  if (!value.is_string()) throw ConfigError(source + ": '" + key + "' must be a text");
-  const auto& name = value.get_ref<const std::string&>();
+E named_value(const Field& field) {
   // What a plan leaves open is no plan.
-  if (name == "auto") throw ConfigError(source + ": leaves parallel." + key + " open");
-  const std::optional<E> known = named<E>(name);
-  if (!known) throw ConfigError(source + ": '" + key + "' is '" + name + "', which there is not");
-  return *known;
-}
-
-std::string passes_text(const nlohmann::json& choice, const std::string& source) {
-  const nlohmann::json& passes = member(choice, "passes", source);
-  if (!passes.is_string()) throw ConfigError(source + ": 'passes' must be a text: a line of them for each pipeline rank");
-  return passes.get<std::string>();
+  if (field.json() == "auto") field.refuse("must not be left open");
+  return field.choice<E>();
 }
 
 // As candidate_json() writes it.
-Candidate candidate_from(const nlohmann::json& choice, const std::string& source) {
-  const nlohmann::json& layout = member(choice, "layout", source);
-  return {.size = AxisSizes::of_rows([&](const AxisRow& row) { return whole(layout, to_string(row.axis).c_str(), source); }),
-          .micro_batch = whole(choice, "micro_batch", source),
-          .virtual_stages = whole(choice, "virtual_stages", source),
-          .zero = whole(choice, "zero", source),
-          .schedule = named_value<ScheduleKind>(choice, "schedule", source),
-          .recompute = named_value<Recompute>(choice, "recompute", source),
-          .stages = list_of_numbers<double>(choice, "stages", source)};
+Candidate candidate_from(const Field& choice) {
+  const auto whole = [](const Field& field) { return record_from<std::int64_t>(field); };
+  const Field layout = choice["layout"];
+  return {.size = AxisSizes::of_rows([&](const AxisRow& row) { return whole(layout[to_string(row.axis)]); }),
+          .micro_batch = whole(choice["micro_batch"]),
+          .virtual_stages = whole(choice["virtual_stages"]),
+          .zero = whole(choice["zero"]),
+          .schedule = named_value<ScheduleKind>(choice["schedule"]),
+          .recompute = named_value<Recompute>(choice["recompute"]),
+          .stages = record_from<std::vector<double>>(choice["stages"], record::at_most(most_written_ranks))};
 }
 
 }  // namespace
@@ -326,24 +301,27 @@ nlohmann::ordered_json unpredicted(const std::string& why) {
 }
 
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source) {
-  return candidate_from(member(nlohmann::json(plan), "choice", source), source);
+  const nlohmann::json document = plan;
+  const JsonSource file = plan_source(source);
+  return candidate_from(Field(document, file)["choice"]);
 }
 
 Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source) {
-  const nlohmann::json& choice = member(plan, "choice", source);
-  check_signature(member(choice, "made_for", source), signature(config), source);
-  const Candidate candidate = candidate_from(choice, source);
+  const JsonSource file = plan_source(source);
+  const Field choice = Field(plan, file)["choice"], device = choice["device"];
+  choice["made_for"].expect_object();
+  check_signature(choice["made_for"].json(), signature(config), source);
+  const Candidate candidate = candidate_from(choice);
   if (candidate.schedule == ScheduleKind::file && !config.parallel.schedule_file) {
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
   Config chosen = with(config, candidate);
   if (candidate.schedule == ScheduleKind::planned && candidate.size[stage_axis] > 1)
-    chosen.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
-  const nlohmann::json& device = member(choice, "device", source);
-  if (device != "cuda" && device != "cpu") throw ConfigError(source + ": 'device' must be cuda or cpu");
-  chosen.launch.device = device.get<std::string>();
+    chosen.parallel.planned_passes = parallel::planned_passes(choice["passes"].text(Field::no_limit), source);
+  if (device.json() != "cuda" && device.json() != "cpu") device.refuse("must be cuda or cpu");
+  chosen.launch.device = device.text();
   chosen.placement.strategy = PlacementStrategy::given;
-  chosen.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
+  chosen.placement.devices = whole_numbers(choice["gpus"]);
   chosen.launch.ranks = static_cast<std::int64_t>(chosen.placement.devices.size());
   check_kept(config, chosen, source);
   if (const auto problems = problems_of(chosen); !problems.empty()) {

@@ -54,23 +54,28 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(refused([](auto& j) { j = 3; }), HasSubstr("file: the document must be an object"));
-  EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is not a calibration"));
+  EXPECT_THAT(refused([](auto& j) { j = 3; }),
+              HasSubstr("file: it is 3: must be an object; measure again with `plait bench calibrate`"));
+  EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }),
+              HasSubstr("'format' is \"x\": must be \"plait-calibration\": this is not a calibration"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][1]["forward_s"] = -1; }),
-              HasSubstr("segments[1] has a 'forward_s' that is not from 0 to 1e+06"));
+              HasSubstr("'segments[1].forward_s' is -1: must be a number from 0 to 1e+06"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][1]["forward_s"] = 1e300; }),
-              HasSubstr("segments[1] has a 'forward_s' that is not from 0 to 1e+06"));
-  EXPECT_THAT(refused([](auto& j) { j["segments"].clear(); }), HasSubstr("the document must have 'segments'"));
-  EXPECT_THAT(refused([](auto& j) { j["segments"][0]["kind"] = "tail"; }), HasSubstr("segments[0] must be of kind"));
+              HasSubstr("'segments[1].forward_s' is 1e+300: must be a number from 0 to 1e+06"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"].clear(); }), HasSubstr("'segments' is [...]: must not be empty"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][0]["kind"] = "tail"; }),
+              HasSubstr("'segments[0].kind' is \"tail\": must be "));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["beside_head"] = 1; }),
-              HasSubstr("segments[0] must have true or false as 'beside_head'"));
-  EXPECT_THAT(refused([](auto& j) { j["version"] = 2; }), HasSubstr("is a calibration of version 2"));
+              HasSubstr("'segments[0].beside_head' is 1: must be true or false"));
+  EXPECT_THAT(refused([](auto& j) { j["version"] = 2; }), HasSubstr("'version' is 2: must be 5"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
-  EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a string 'link'"));
+  EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }),
+              HasSubstr("'messages[0].link' is missing: must be a string"));
   EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
-              HasSubstr("communicators[0] has a 'bytes' that is not from 0 to 1e+18"));
-  EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }), HasSubstr("must have a number 'context_bytes'"));
+              HasSubstr("'communicators[0].bytes' is -1: must be a number from 0 to 1e+18"));
+  EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }),
+              HasSubstr("'context_bytes' is \"much\": must be a number"));
 }
 
 TEST(Calibration, CurvesAreLinesBetweenPoints) {

@@ -554,15 +554,18 @@ TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.layers=12"})),
               HasSubstr("was made for another job: model.layers is 12 now, and was 6; model.kv_heads is \"auto\" now, and was "
                         "2; plan again"));
-  EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("'choice' is missing"));
-  EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'gpus' is missing"));
+  EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("plan.json: it is 1: must be an object; plan again"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'choice.gpus' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["gpus"] = "all"; }), HasSubstr("must be a list"));
-  EXPECT_THAT(refused([](auto& j) { j["choice"]["device"] = "h100"; }), HasSubstr("'device' must be cuda or cpu"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["device"] = "h100"; }),
+              HasSubstr("'choice.device' is \"h100\": must be cuda or cpu"));
   EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.kv_heads=2", "launch.device=cpu"})),
               HasSubstr("launch.device=cpu: is cuda in plan.json; to run that plan set it to auto, or else plan again"));
-  EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["data"] = 1.5; }), HasSubstr("'data' must be a whole number"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["data"] = 1.5; }),
+              HasSubstr("'choice.layout.data' is 1.5: must be a whole number"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["tensor"] = 3; }), HasSubstr("parallel.tensor = 3"));
-  EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }),
+              HasSubstr("'choice.schedule' is \"auto\": must not be left open"));
 }
 
 TEST(AssumedTopology, EveryGpuHasANicOfItsOwn) {
