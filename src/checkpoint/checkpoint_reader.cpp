@@ -26,8 +26,8 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : Wei
   for (const ManifestFile& entry : manifest_.files) open_file(entry);
 }
 
-void CheckpointReader::refuse_state(const std::string& why) const {
-  throw ConfigError((directory() / Manifest::file_name).string() + ": in 'state', " + why);
+JsonSource CheckpointReader::state_source() const {
+  return {.name = (directory() / Manifest::file_name).string(), .null_is_missing = false};
 }
 
 void CheckpointReader::open_file(const ManifestFile& entry) {

@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_reader.h"
 #include "core/file.h"
+#include "core/json_field.h"
 
 namespace plait::checkpoint {
 
@@ -28,10 +29,10 @@ class CheckpointReader final : public WeightsReader {
   std::int64_t step() const override { return manifest_.step; }
   // An object, as given to CheckpointWriter::commit; but its members may be of any type, as anyone may have written the file.
   const nlohmann::ordered_json& state() const { return manifest_.state; }
-  // Throws the ConfigError, naming the file, for an invalid member of state().
-  [[noreturn]] void refuse_state(const std::string& why) const;
-  // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor, so checkpoints with equal digests
-  // have equal contents.
+  // To read its members by: JsonField(reader.state(), source, "state").
+  JsonSource state_source() const;
+  // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor: two checkpoints that have it in
+  // common hold the same.
   const std::string& digest() const override { return digest_; }
 
   // Elements [first, first + count) of a tensor, row-major, in its dtype, into host memory.

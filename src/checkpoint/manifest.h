@@ -27,7 +27,7 @@ struct Manifest {
   static constexpr const char* file_name = "state.json";
   std::int64_t step = 0;
   std::vector<ManifestFile> files;
-  nlohmann::ordered_json state;  // an object; its readers check its members (CheckpointReader::refuse_state)
+  nlohmann::ordered_json state;  // an object; its members are checked by who reads them (CheckpointReader::state_source)
 };
 
 std::string to_text(const Manifest& manifest);

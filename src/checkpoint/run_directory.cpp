@@ -87,7 +87,7 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
 const std::string* config_text(const CheckpointReader& reader) {
   const auto config = reader.state().find("config");
   if (config == reader.state().end()) return nullptr;
-  if (!config->is_string()) reader.refuse_state("'config' is not a string");
+  if (!config->is_string()) JsonField(*config, reader.state_source(), "state.config").refuse("must be a string");
   return config->get_ptr<const std::string*>();
 }
 

@@ -5,7 +5,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "comm/fields.h"
+#include "core/record.h"
 #include "train/command_to_go_on.h"
 
 namespace plait::train {
@@ -21,22 +21,14 @@ struct Recorded {
   std::map<std::string, std::string> order;
 };
 
+void declare(auto& field, Of<Recorded> auto& recorded) {
+  field("samples", recorded.samples, record::whole(0, most_samples));
+  field("order", recorded.order, record::at_most(1 << 16));
+}
+
 Recorded recorded_in(const checkpoint::CheckpointReader& checkpoint) {
-  const auto found = checkpoint.state().find(record_name);
-  if (found == checkpoint.state().end()) checkpoint.refuse_state("'data' is missing");
-  try {
-    comm::Fields fields(*found);
-    Recorded recorded{fields.integer("samples", 0, most_samples), {}};
-    const auto order = found->find("order");
-    if (order == found->end() || !order->is_object()) comm::Fields::refuse("order", "is not an object");
-    for (const auto& [name, value] : order->items()) {
-      if (!value.is_string()) comm::Fields::refuse("order", "has a member that is not a string");
-      recorded.order[name] = value.get<std::string>();
-    }
-    return recorded;
-  } catch (const comm::InvalidWord& error) {
-    checkpoint.refuse_state(std::string("in 'data', ") + error.what());
-  }
+  const JsonSource source = checkpoint.state_source();
+  return record_from<Recorded>(JsonField(checkpoint.state(), source, "state")[record_name]);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "checkpoint/training_tensors.h"
-#include "comm/fields.h"
 #include "core/error.h"
+#include "core/record.h"
 
 namespace plait::train {
 namespace {
@@ -146,17 +146,9 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
 }
 
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint) {
-  std::vector<std::string> choices;
-  try {
-    comm::Fields fields(checkpoint.state());
-    for (const auto& choice : fields.list("kernel_choices", most_choices)) {
-      if (!choice.is_string()) comm::Fields::refuse("kernel_choices", "has an entry that is not a string");
-      choices.push_back(choice.get<std::string>());
-    }
-  } catch (const comm::InvalidWord& error) {
-    checkpoint.refuse_state(error.what());
-  }
-  return choices;
+  const JsonSource source = checkpoint.state_source();
+  const JsonField choices = JsonField(checkpoint.state(), source, "state")["kernel_choices"];
+  return record_from<std::vector<std::string>>(choices, record::at_most(most_choices));
 }
 
 void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,

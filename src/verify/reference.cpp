@@ -8,8 +8,8 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "comm/fields.h"
 #include "core/error.h"
+#include "core/record.h"
 
 namespace plait::verify {
 namespace {
@@ -142,18 +142,15 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const runt
 
 ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_t step)
     : checkpoint_(checkpoint::checkpoint_directory(directory, step)) {
-  try {
-    comm::Fields fields(checkpoint_.state());
-    loss_ = fields.number("loss");
-    norm_ = fields.number("norm");
-    loss_tokens_ = fields.integer("loss_tokens", 0, std::numeric_limits<std::int64_t>::max());
-    drift_ = fields.number("drift");
-    logits_ = fields.number("logits");
-    rounding_ = fields.number("rounding");
-    checkpoint_.state().at("largest").get_to(largest_);
-  } catch (const std::exception& error) {  // a number that is not finite is written as null
-    checkpoint_.refuse_state(error.what());
-  }
+  const JsonSource source = checkpoint_.state_source();
+  const JsonField state(checkpoint_.state(), source, "state");  // a number that is not finite is written as null
+  loss_ = state["loss"].number();
+  norm_ = state["norm"].number();
+  loss_tokens_ = state["loss_tokens"].whole(0, std::numeric_limits<std::int64_t>::max());
+  drift_ = state["drift"].number();
+  logits_ = state["logits"].number();
+  rounding_ = state["rounding"].number();
+  read_value(state["largest"], largest_, record::at_most(JsonField::no_limit));
 }
 
 double ReferenceStep::largest(const std::string& tensor) const {

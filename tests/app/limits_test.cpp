@@ -107,19 +107,19 @@ TEST_F(Limits, StatesOfCheckpointsAreTyped) {
   };
   checkpoint::Manifest bad = good;
   bad.state = nullptr;
-  EXPECT_THAT(refusal(bad), HasSubstr("'state' is not an object"));
+  EXPECT_THAT(refusal(bad), HasSubstr("'state' is null: must be an object"));
   bad.state = good.state;
   bad.state.erase("kernel_choices");
-  EXPECT_THAT(refusal(bad), HasSubstr("in 'state', 'kernel_choices' is missing"));
+  EXPECT_THAT(refusal(bad), HasSubstr("'state.kernel_choices' is missing: must be a list"));
   for (const char* value : {"1", "null", "{}", "\"\"", "-1e300"}) {
     bad.state["kernel_choices"] = nlohmann::ordered_json::parse(value);
-    EXPECT_THAT(refusal(bad), HasSubstr("in 'state', 'kernel_choices' is not a list")) << value;
+    EXPECT_THAT(refusal(bad), AllOf(HasSubstr("'state.kernel_choices' is "), HasSubstr("must be a list"))) << value;
   }
   bad.state["config"] = 3;
-  EXPECT_THAT(refusal(bad), HasSubstr("in 'state', 'config' is not a string"));
+  EXPECT_THAT(refusal(bad), HasSubstr("'state.config' is 3: must be a string"));
   bad.state["config"] = good.state["config"];
   bad.state["kernel_choices"] = {"a", 1};
-  EXPECT_THAT(refusal(bad), HasSubstr("'kernel_choices' has an entry that is not a string"));
+  EXPECT_THAT(refusal(bad), HasSubstr("'state.kernel_choices[1]' is 1: must be a string"));
   write_text_file(state, to_text(good));
   EXPECT_EQ(run_plait(folder_.path(), "train --resume " + path("runs/r") + " --set train.steps=3").status, 0);
 }

@@ -267,31 +267,29 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
     EXPECT_FALSE(fs::exists(path("run.part")));
     return words;
   };
-  EXPECT_THAT(refusal("model_type", "gemma2"),
-              AllOf(HasSubstr("config.json: model_type=\"gemma2\""), HasSubstr("gpt2, llama")));
-  EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act=\"gelu\""));
-  EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling/rope_type=\"yarn\""));
+  EXPECT_THAT(refusal("model_type", "gemma2"), AllOf(HasSubstr("config.json: model_type=gemma2"), HasSubstr("gpt2, llama")));
+  EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act=gelu"));
+  EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling.rope_type=yarn"));
   EXPECT_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e4}}),
-              HasSubstr("rope_parameters/factor=null: is missing"));
-  EXPECT_THAT(refusal("rope_scaling", {{"factor", 8}}), HasSubstr("rope_scaling/rope_type=null: is missing"));
-  EXPECT_THAT(refusal("rope_scaling", "yarn"), HasSubstr("config.json: rope_scaling=\"yarn\": must be an object"));
+              HasSubstr("rope_parameters.factor: is missing: must be a number from 1 to 1e+06"));
+  EXPECT_THAT(refusal("rope_scaling", {{"factor", 8}}), HasSubstr("rope_scaling.rope_type: is missing"));
+  EXPECT_THAT(refusal("rope_scaling", "yarn"), HasSubstr("config.json: rope_scaling=yarn: must be an object"));
   EXPECT_THAT(refusal("rope_scaling", nlohmann::json::array({{{"type", "linear"}}})), HasSubstr("must be an object"));
-  EXPECT_THAT(
-      refusal("rope_parameters", {{"full_attention", {{"rope_type", "yarn"}, {"factor", 4}}}}),
-      HasSubstr("rope_parameters/full_attention={\"factor\":4,\"rope_type\":\"yarn\"}: must not be an object: plait has the "
-                "same rotary positions in all layers"));
+  EXPECT_THAT(refusal("rope_parameters", {{"full_attention", {{"rope_type", "yarn"}, {"factor", 4}}}}),
+              HasSubstr("rope_parameters.full_attention={...}: must not be an object: plait has the "
+                        "same rotary positions in all layers"));
   EXPECT_THAT(
       refusal("sliding_window", 16),
       HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32: transformers' llama has none"));
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true"));
   EXPECT_THAT(refusal("model_type", "qwen3"), HasSubstr("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(refusal("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
-  EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be an integer from 1"));
+  EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be a whole number from 1"));
   EXPECT_THAT(refusal("num_key_value_heads", 3),
               HasSubstr("config.json: num_key_value_heads=3: must divide num_attention_heads="));
   EXPECT_THAT(refusal("head_dim", 7), HasSubstr("config.json: head_dim=7: must make heads of an even width, not 7"));
-  EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=\"16\""));
-  EXPECT_THAT(refusal("hidden_size", nullptr), HasSubstr("hidden_size=null: is missing"));
+  EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=16: must be a whole number"));
+  EXPECT_THAT(refusal("hidden_size", nullptr), HasSubstr("hidden_size=null: must be a whole number from 1"));
   EXPECT_THAT(refusal("intermediate_size", 28),
               AllOf(HasSubstr(path("hf/model.safetensors") + ": model.layers.0.mlp.down_proj.weight=[16, 24]"),
                     HasSubstr("must be [16, 28]")));
@@ -300,7 +298,7 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   change("model_type", "qwen3");
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true: must be false"));
   change("rope_parameters", {{"a~b/\n", {{"x", 1}}}});
-  EXPECT_THAT(refusal("model_type", "llama"), HasSubstr("rope_parameters/a~b/?={\"x\":1}: must not be an object"));
+  EXPECT_THAT(refusal("model_type", "llama"), HasSubstr("rope_parameters.a~b/?={...}: must not be an object"));
 }
 
 // Versions of transformers differ in which of several places they read.
@@ -325,19 +323,18 @@ TEST_F(Transformers, WhoseRotaryFieldsContradictEachOtherAreRefused) {
   EXPECT_THAT(refusal({{"rope_scaling", other}}), HasSubstr("must say the same as rope_parameters, or be null"));
   EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "default"}, {"rope_theta", section["rope_theta"]}}}}),
               HasSubstr("config.json: rope_scaling={"));
-  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
-              HasSubstr("low_freq_factor=null: is missing"));
+  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}), HasSubstr("low_freq_factor: is missing"));
   other = section, other["rope_theta"] = 7;
   EXPECT_THAT(refusal({{"rope_scaling", other}}),
-              HasSubstr("rope_scaling/rope_theta=7: must be 100, as rope_parameters/rope_theta is"));
+              HasSubstr("rope_scaling.rope_theta=7: must be 100, as rope_parameters.rope_theta is"));
   other.erase("rope_theta");
-  EXPECT_THAT(refusal({{"rope_scaling", other}}), HasSubstr("rope_scaling/rope_theta=null: must be 100"));
+  EXPECT_THAT(refusal({{"rope_scaling", other}}), HasSubstr("rope_scaling.rope_theta: is missing: must be 100"));
   other["type"] = "default";
   EXPECT_THAT(refusal({{"rope_scaling", other}}),
-              HasSubstr("rope_scaling/type=\"default\": must be llama3, as rope_scaling/rope_type is"));
+              HasSubstr("rope_scaling.type=default: must be llama3, as rope_scaling.rope_type is"));
   EXPECT_THAT(
       refusal({{"original_max_position_embeddings", 3}}),
-      HasSubstr("original_max_position_embeddings=3: must be 16, as rope_parameters/original_max_position_embeddings is"));
+      HasSubstr("original_max_position_embeddings=3: must be 16, as rope_parameters.original_max_position_embeddings is"));
 
   older.erase("rope_theta"), older["type"] = "llama3";
   for (const nlohmann::json& changes :
@@ -428,7 +425,7 @@ TEST_F(Transformers, KeepTheirSlidingWindows) {
   change("layer_types", {"sliding_attention", "chunked_attention", "full_attention"});
   EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("must be sliding_attention or full_attention"));
   change("layer_types", 7);
-  EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("layer_types=7: must be a list of texts"));
+  EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("layer_types=7: must be a list"));
   change("use_sliding_window", false);
   EXPECT_EQ(imported("g").window, 0);
   fs::remove_all(path("hf"));

@@ -80,7 +80,7 @@ TEST_F(SampleOrder, ThatIsNotRecordedIsRefused) {
        {"1", R"({"samples": -1, "order": {}})", R"({"samples": 1, "order": {"a": 1}})", R"({"samples": 1})"}) {
     manifest.state["data"] = nlohmann::ordered_json::parse(bad);
     write_text_file(state, to_text(manifest));
-    EXPECT_THAT(refusal({"train.steps=4"}), AllOf(HasSubstr(state.string()), HasSubstr("in 'data', "))) << bad;
+    EXPECT_THAT(refusal({"train.steps=4"}), AllOf(HasSubstr(state.string()), HasSubstr("'state.data"))) << bad;
   }
   manifest.state.erase("data");
   write_text_file(state, to_text(manifest));

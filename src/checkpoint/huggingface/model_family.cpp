@@ -10,7 +10,7 @@
 #include "core/config_limits.h"
 #include "core/error.h"
 #include "core/json_file.h"
-#include "core/message.h"
+#include "core/record.h"
 
 namespace plait::checkpoint::huggingface {
 namespace {
@@ -20,100 +20,33 @@ using Json = nlohmann::json;
 constexpr std::uint64_t most_config_bytes = 16 << 20;
 constexpr std::array<std::string_view, 5> families{"gpt2", "llama", "mistral", "qwen2", "qwen3"};
 
-// The fields of one config.json.
-class Fields {
- public:
-  explicit Fields(const std::filesystem::path& file) : file_(file.string()), json_(read_json_file(file_, most_config_bytes)) {
-    if (!json_.is_object()) throw ConfigError(file_ + ": is not a JSON object");
-  }
+// A field of config.json. One that is null counts as missing, as transformers reads it.
+using Field = BasicJsonField<Json>;
 
-  [[noreturn]] void refuse(const std::string& field, const std::string& rule) const {
-    refuse(field, json_.value(Json::json_pointer("/" + field), Json()), rule);
-  }
-  [[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& rule) const {
-    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    throw ConfigError({{file_ + ": " + printable(field, 200), printable(text, 100), rule, "", 0}});
-  }
+void expect_flag(const Field& field, bool usual, const std::string& why) {
+  if (field.flag_or(usual) != usual) field.refuse(fmt::format("must be {}: {}", usual, why));
+}
 
-  // A field that is null counts as missing, as transformers reads it. `field` may be a path: "rope_parameters/rope_theta".
-  bool has(const std::string& field) const {
-    const Json::json_pointer at("/" + field);
-    return json_.contains(at) && !json_.at(at).is_null();
-  }
-  bool is_empty(const std::string& field) const { return at(field).is_object() && at(field).empty(); }
-  // Also one that is null.
-  bool names(const std::string& field) const { return json_.contains(Json::json_pointer("/" + field)); }
-  std::string text(const std::string& field, const std::string& otherwise) const {
-    if (!has(field)) return otherwise;
-    if (!at(field).is_string()) refuse(field, "must be text");
-    return at(field).get<std::string>();
-  }
-  std::vector<std::string> texts(const std::string& field) const {
-    if (!has(field)) return {};
-    const auto is_text = [](const Json& value) { return value.is_string(); };
-    if (!at(field).is_array() || !std::ranges::all_of(at(field), is_text)) refuse(field, "must be a list of texts");
-    return at(field).get<std::vector<std::string>>();
-  }
-  std::int64_t whole(const std::string& field, std::int64_t most) const {
-    if (!has(field)) refuse(field, "is missing");
-    return whole(field, most, 1, 1);
-  }
-  std::int64_t whole(const std::string& field, std::int64_t most, std::int64_t otherwise) const {
-    return whole(field, most, 1, otherwise);
-  }
-  std::int64_t whole(const std::string& field, std::int64_t most, std::int64_t least, std::int64_t otherwise) const {
-    if (!has(field)) return otherwise;
-    if (!at(field).is_number_integer() || at(field) < least || at(field) > most)
-      refuse(field, fmt::format("must be an integer from {} to {}", least, most));
-    return at(field).get<std::int64_t>();
-  }
-  double number(const std::string& field, double least, double most, double otherwise) const {
-    if (!has(field)) return otherwise;
-    if (!at(field).is_number()) refuse(field, "must be a number");
-    const double value = at(field).get<double>();
-    if (!(value >= least && value <= most)) refuse(field, fmt::format("must be from {} to {}", least, most));
-    return value;
-  }
-  bool flag(const std::string& field, bool otherwise) const {
-    if (!has(field)) return otherwise;
-    if (!at(field).is_boolean()) refuse(field, "must be true or false");
-    return at(field).get<bool>();
-  }
-  void expect_flat_object(const std::string& field, const std::string& why) const {
-    if (!at(field).is_object()) refuse(field, "must be an object");
-    for (const auto& [name, value] : at(field).items()) {
-      if (value.is_object()) refuse(field + "/" + name, value, "must not be an object: " + why);
-    }
-  }
-  void expect_flag(const std::string& field, bool usual, const std::string& why) const {
-    if (flag(field, usual) != usual) refuse(field, fmt::format("must be {}: {}", usual, why));
-  }
-
- private:
-  const Json& at(const std::string& field) const { return json_.at(Json::json_pointer("/" + field)); }
-  std::string file_;
-  Json json_;
-};
-
-void read_gpt2(const Fields& f, ForeignModel& foreign) {
+void read_gpt2(const Field& f, ForeignModel& foreign) {
   ModelConfig& m = foreign.model;
-  m.hidden = f.whole("n_embd", limits::hidden.most);
-  m.layers = f.whole("n_layer", limits::layers.most);
-  m.heads = m.kv_heads = f.whole("n_head", limits::heads.most);
-  m.ffn = f.whole("n_inner", limits::ffn.most, 4 * m.hidden);
+  m.hidden = f["n_embd"].whole(1, limits::hidden.most);
+  m.layers = f["n_layer"].whole(1, limits::layers.most);
+  m.heads = m.kv_heads = f["n_head"].whole(1, limits::heads.most);
+  m.ffn = f["n_inner"].whole_or(4 * m.hidden, 1, limits::ffn.most);
   if (m.hidden % m.heads != 0) f.refuse("n_head", fmt::format("must divide n_embd={}", m.hidden));
   m.head_dim = m.hidden / m.heads;
-  foreign.positions = m.max_sequence = f.whole("n_positions", limits::sequence.most);
+  foreign.positions = m.max_sequence = f["n_positions"].whole(1, limits::sequence.most);
   m.norm = NormKind::layer_norm, m.mlp = Mlp::gelu, m.position = Position::learned, m.bias = m.qkv_bias = true;
-  m.norm_epsilon = f.number("layer_norm_epsilon", 1e-30, 1, 1e-5);
-  const std::string activation = f.text("activation_function", "gelu_new");
+  m.norm_epsilon = f["layer_norm_epsilon"].number_or(1e-5, 1e-30, 1);
+  const std::string activation = f["activation_function"].text_or("gelu_new");
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
     f.refuse("activation_function", "must be gelu_new or gelu_pytorch_tanh: plait computes GELU's tanh form");
-  f.expect_flag("scale_attn_weights", true, "plait always scales attention by the root of the head's width");
-  f.expect_flag("scale_attn_by_inverse_layer_idx", false, "plait scales attention alike in all layers");
-  f.expect_flag("add_cross_attention", false, "plait has decoders only");
-  m.tie_embeddings = f.flag("tie_word_embeddings", true);
-  for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) foreign.has_dropout |= f.number(field, 0, 1, 0.1) > 0;
+  expect_flag(f["scale_attn_weights"], true, "plait always scales attention by the root of the head's width");
+  expect_flag(f["scale_attn_by_inverse_layer_idx"], false, "plait scales attention alike in all layers");
+  expect_flag(f["add_cross_attention"], false, "plait has decoders only");
+  m.tie_embeddings = f["tie_word_embeddings"].flag_or(true);
+  for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
+    foreign.has_dropout |= f[field].number_or(0.1, 0, 1) > 0;
 }
 
 // What a section says of how rotary positions are scaled. `kind` is empty where it does not.
@@ -122,62 +55,60 @@ struct RotarySection {
   RopeScalingConfig scaling;
 };
 
-RotarySection read_rotary_section(const Fields& f, const std::string& section) {
-  f.expect_flat_object(section, "plait has the same rotary positions in all layers");
-  const std::string at = section + "/";
+RotarySection read_rotary_section(const Field& f, const std::string& section) {
+  const Field at = f[section];
+  for (const auto& [name, value] : at.members()) {
+    if (value.json().is_object()) value.refuse("must not be an object: plait has the same rotary positions in all layers");
+  }
   RotarySection read;
   for (const char* name : {"rope_type", "type"}) {
-    const std::string kind = f.text(at + name, "");
+    const std::string kind = at[name].text_or("");
     if (kind.empty()) continue;
     if (kind != "default" && kind != "llama3")
-      f.refuse(at + name, "must be default or llama3: plait scales rotary positions in no other way");
+      at.refuse(name, "must be default or llama3: plait scales rotary positions in no other way");
     if (!read.kind.empty() && read.kind != kind)
-      f.refuse(at + name, fmt::format("must be {}, as {}rope_type is, or absent", read.kind, at));
+      at.refuse(name, fmt::format("must be {}, as {}.rope_type is, or absent", read.kind, section));
     read.kind = kind;
   }
-  if (f.has(at + "factor") && read.kind.empty())
-    f.refuse(at + "rope_type", "is missing, so that nothing says what factor scales");
-  if (f.number(at + "partial_rotary_factor", 0, 1, 1) != 1)
-    f.refuse(at + "partial_rotary_factor", "must be 1: plait rotates all of a head");
+  if (at.has("factor") && read.kind.empty()) at.refuse("rope_type", "is missing, so that nothing says what factor scales");
+  if (at["partial_rotary_factor"].number_or(1, 0, 1) != 1)
+    at.refuse("partial_rotary_factor", "must be 1: plait rotates all of a head");
   if (read.kind != "llama3") return read;
   RopeScalingConfig& s = read.scaling;
-  for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
-    if (!f.has(at + field)) f.refuse(at + field, "is missing");
-  }
-  s.factor = f.number(at + "factor", 1, 1e6, 1);
-  s.low_freq_factor = f.number(at + "low_freq_factor", 1e-6, 1e6, 1);
-  s.high_freq_factor = f.number(at + "high_freq_factor", 1e-6, 1e6, 4);
+  s.factor = at["factor"].number(1, 1e6);
+  s.low_freq_factor = at["low_freq_factor"].number(1e-6, 1e6);
+  s.high_freq_factor = at["high_freq_factor"].number(1e-6, 1e6);
   if (s.low_freq_factor >= s.high_freq_factor)
-    f.refuse(at + "low_freq_factor", fmt::format("must be below high_freq_factor={}", s.high_freq_factor));
-  const std::string original = "original_max_position_embeddings";
-  s.original_max_position = f.whole(at + original, limits::sequence.most);
+    at.refuse("low_freq_factor", fmt::format("must be below high_freq_factor={}", s.high_freq_factor));
+  const char* const original = "original_max_position_embeddings";
+  s.original_max_position = at[original].whole(1, limits::sequence.most);
   // Versions of transformers differ in which of the two they take.
-  if (f.whole(original, limits::sequence.most, s.original_max_position) != s.original_max_position)
-    f.refuse(original, fmt::format("must be {}, as {}{} is, or absent", s.original_max_position, at, original));
+  if (f[original].whole_or(s.original_max_position, 1, limits::sequence.most) != s.original_max_position)
+    f.refuse(original, fmt::format("must be {}, as {}.{} is, or absent", s.original_max_position, section, original));
   return read;
 }
 
 // Rotary positions are written in three ways, of different ages. Of what two of them say differently, versions of transformers
 // differ in which they take.
-void read_rotary(const Fields& f, ModelConfig& m) {
-  const double usual = m.rope_base = f.number("rope_theta", 1, 1e12, 10000);
+void read_rotary(const Field& f, ModelConfig& m) {
+  const double usual = m.rope_base = f["rope_theta"].number_or(10000, 1, 1e12);
   const std::string newer = "rope_parameters", older = "rope_scaling";
   std::string kind;
   bool has_newer = false;
   for (const std::string& section : {newer, older}) {
-    if (!f.has(section) || f.is_empty(section)) continue;
+    if (!f.has(section) || (f[section].json().is_object() && f[section].json().empty())) continue;
     const RotarySection read = read_rotary_section(f, section);
-    const std::string theta = section + "/rope_theta";
-    const double base = f.number(theta, 1, 1e12, usual);
+    const Field theta = f[section]["rope_theta"];
+    const double base = theta.number_or(usual, 1, 1e12);
     if (has_newer && base != m.rope_base)
-      f.refuse(theta, fmt::format("must be {}, as {}/rope_theta is: some versions read this section only", m.rope_base, newer));
+      theta.refuse(fmt::format("must be {}, as {}.rope_theta is: some versions read this section only", m.rope_base, newer));
     has_newer = true, m.rope_base = base;
     if (read.kind.empty()) continue;
     if (!kind.empty() && (kind != read.kind || m.rope_scaling != read.scaling))
       f.refuse(older, fmt::format("must say the same as {}, or be null", newer));
     kind = read.kind, m.rope_scaling = read.scaling;
   }
-  if (f.number("partial_rotary_factor", 0, 1, 1) != 1)
+  if (f["partial_rotary_factor"].number_or(1, 0, 1) != 1)
     f.refuse("partial_rotary_factor", "must be 1: plait rotates all of a head");
 }
 
@@ -186,21 +117,23 @@ constexpr std::int64_t usual_window = 4096, usual_first_window_layer = 28;
 
 // mistral: all layers have a window. qwen: if use_sliding_window, those that layer_types names, or all from max_window_layers
 // on.
-void read_window(const Fields& f, ForeignModel& foreign) {
+void read_window(const Field& f, ForeignModel& foreign) {
   ModelConfig& m = foreign.model;
   const bool qwen = foreign.family.starts_with("qwen");
-  if (qwen && !f.flag("use_sliding_window", false)) return;
+  if (qwen && !f["use_sliding_window"].flag_or(false)) return;
   const bool llama = foreign.family == "llama";
-  const std::int64_t none = std::int64_t{1} << 40, otherwise = f.names("sliding_window") || llama ? none : usual_window;
-  const std::int64_t window = f.whole("sliding_window", none, otherwise);
+  const std::int64_t none = std::int64_t{1} << 40,
+                     otherwise = f.json().contains("sliding_window") || llama ? none : usual_window;
+  const std::int64_t window = f["sliding_window"].whole_or(otherwise, 1, none);
   if (llama && window < foreign.positions)
     f.refuse("sliding_window", fmt::format("must be null or at least max_position_embeddings={}: transformers' llama has none",
                                            foreign.positions));
   if (llama || window > limits::sequence.most) return;
-  const std::vector<std::string> types = f.texts("layer_types");
+  std::vector<std::string> types;
+  if (f.has("layer_types")) read_value(f["layer_types"], types, record::at_most(limits::layers.most));
   if (!types.empty() && std::ssize(types) != m.layers)
     f.refuse("layer_types", fmt::format("must have as many as num_hidden_layers={}", m.layers));
-  const std::int64_t first = f.whole("max_window_layers", limits::layers.most, 0, usual_first_window_layer);
+  const std::int64_t first = f["max_window_layers"].whole_or(usual_first_window_layer, 0, limits::layers.most);
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
     if (types.empty()) {
       if (!qwen || layer >= first) m.window_layers.push_back(layer);
@@ -220,36 +153,36 @@ void read_window(const Fields& f, ForeignModel& foreign) {
   if (std::ssize(m.window_layers) == m.layers) m.window_layers.clear();  // all
 }
 
-void read_llama(const Fields& f, ForeignModel& foreign) {
+void read_llama(const Field& f, ForeignModel& foreign) {
   ModelConfig& m = foreign.model;
-  m.hidden = f.whole("hidden_size", limits::hidden.most);
-  m.layers = f.whole("num_hidden_layers", limits::layers.most);
-  m.heads = f.whole("num_attention_heads", limits::heads.most);
-  m.kv_heads = f.whole("num_key_value_heads", limits::heads.most, m.heads);
+  m.hidden = f["hidden_size"].whole(1, limits::hidden.most);
+  m.layers = f["num_hidden_layers"].whole(1, limits::layers.most);
+  m.heads = f["num_attention_heads"].whole(1, limits::heads.most);
+  m.kv_heads = f["num_key_value_heads"].whole_or(m.heads, 1, limits::heads.most);
   if (m.heads % m.kv_heads != 0) f.refuse("num_key_value_heads", fmt::format("must divide num_attention_heads={}", m.heads));
   const bool qwen3 = foreign.family == "qwen3";
   if (!f.has("head_dim") && !qwen3 && m.hidden % m.heads != 0)
     f.refuse("num_attention_heads", fmt::format("must divide hidden_size={}, as there is no head_dim", m.hidden));
-  m.head_dim = f.whole("head_dim", limits::head_width.most, qwen3 ? 128 : m.hidden / m.heads);
+  m.head_dim = f["head_dim"].whole_or(qwen3 ? 128 : m.hidden / m.heads, 1, limits::head_width.most);
   if (m.head_dim % 2 != 0)
     f.refuse(f.has("head_dim") ? "head_dim" : "num_attention_heads",
              fmt::format("must make heads of an even width, not {}: rotary positions turn pairs", m.head_dim));
-  m.ffn = f.whole("intermediate_size", limits::ffn.most);
-  foreign.positions = f.whole("max_position_embeddings", limits::sequence.most);
+  m.ffn = f["intermediate_size"].whole(1, limits::ffn.most);
+  foreign.positions = f["max_position_embeddings"].whole(1, limits::sequence.most);
   m.norm = NormKind::rms_norm, m.mlp = Mlp::swiglu, m.position = Position::rope;
-  m.norm_epsilon = f.number("rms_norm_eps", 1e-30, 1, 1e-6);
-  if (f.text("hidden_act", "silu") != "silu") f.refuse("hidden_act", "must be silu: plait's gated MLP is SwiGLU");
+  m.norm_epsilon = f["rms_norm_eps"].number_or(1e-6, 1e-30, 1);
+  if (f["hidden_act"].text_or("silu") != "silu") f.refuse("hidden_act", "must be silu: plait's gated MLP is SwiGLU");
   const bool qwen2 = foreign.family == "qwen2";
-  const bool attention = f.flag("attention_bias", false), mlp = f.flag("mlp_bias", false) && !qwen3;
+  const bool attention = f["attention_bias"].flag_or(false), mlp = f["mlp_bias"].flag_or(false) && !qwen3;
   if (attention != mlp && !qwen2) {
     f.refuse(attention ? "attention_bias" : "mlp_bias",
              "must be false: plait has biases in the attention output and the MLP together, or in neither");
   }
   m.bias = !qwen2 && attention, m.qkv_bias = qwen2 || attention, m.qk_norm = qwen3;
-  m.tie_embeddings = f.flag("tie_word_embeddings", false);
+  m.tie_embeddings = f["tie_word_embeddings"].flag_or(false);
   read_rotary(f, m);
   read_window(f, foreign);
-  foreign.has_dropout = f.number("attention_dropout", 0, 1, 0) > 0;
+  foreign.has_dropout = f["attention_dropout"].number_or(0, 0, 1) > 0;
 }
 
 Piece all(std::string tensor, std::int64_t rows) { return {.tensor = std::move(tensor), .first = 0, .rows = rows}; }
@@ -316,13 +249,17 @@ std::string_view architecture_of(std::string_view family) {
 }  // namespace
 
 ForeignModel read_model(const std::filesystem::path& directory) {
-  const Fields f(directory / "config.json");
+  const std::string file = (directory / "config.json").string();
+  const Json json = read_json_file(file, most_config_bytes);
+  if (!json.is_object()) throw ConfigError(file + ": is not a JSON object");
+  const JsonSource source{.name = file, .refuse = JsonSource::as_problem(file)};
+  const Field f(json, source);
   ForeignModel foreign;
-  foreign.family = f.text("model_type", "");
+  foreign.family = f["model_type"].text_or("");
   if (std::ranges::find(families, foreign.family) == families.end())
     f.refuse("model_type", fmt::format("must be one of {}: plait computes no other family", fmt::join(families, ", ")));
   if (f.has("quantization_config")) f.refuse("quantization_config", "must be absent: plait reads no quantised weights");
-  foreign.model.vocab = f.whole("vocab_size", limits::vocab.most);
+  foreign.model.vocab = f["vocab_size"].whole(1, limits::vocab.most);
   foreign.family == "gpt2" ? read_gpt2(f, foreign) : read_llama(f, foreign);
   return foreign;
 }
