@@ -252,9 +252,9 @@ TEST(HuggingFaceFile, IsRefusedByName) {
   EXPECT_THAT(set("/model/end_of_word_suffix", "</w>"), HasSubstr("model.end_of_word_suffix=</w>: must be empty"));
   EXPECT_THAT(set("/model/unk_token", "<unk>"), HasSubstr("model.unk_token=<unk>: names '<unk>', which model.vocab"));
   EXPECT_THAT(set("/model/vocab/a", 7), HasSubstr("must be an id that no other token has"));
-  EXPECT_THAT(set("/model/vocab/a", -1), HasSubstr("model.vocab.a=-1: must be an integer from 0 to 16777215"));
-  EXPECT_THAT(set("/model/vocab/a", 18446744073709551615u), HasSubstr("must be an integer"));
-  EXPECT_THAT(set("/model/vocab/a", 1.5), HasSubstr("must be an integer"));
+  EXPECT_THAT(set("/model/vocab/a", -1), HasSubstr("model.vocab.a=-1: must be a whole number from 0 to 16777215"));
+  EXPECT_THAT(set("/model/vocab/a", 18446744073709551615u), HasSubstr("must be a whole number"));
+  EXPECT_THAT(set("/model/vocab/a", 1.5), HasSubstr("must be a whole number"));
   EXPECT_THAT(set("/model/vocab", Json::array()), HasSubstr("model.vocab=[...]: must be an object"));
   EXPECT_THAT(refusal([](Json& d) { d["model"]["vocab"].erase("!"); }), HasSubstr("model.merges["));
   EXPECT_THAT(refusal([](Json& d) {

@@ -9,15 +9,15 @@
 
 #include "core/config_limits.h"
 #include "core/error.h"
+#include "core/json_field.h"
 #include "core/json_file.h"
 #include "data/huggingface/byte_alphabet.h"
-#include "data/huggingface/definition_field.h"
 #include "data/huggingface/nfc.h"
 
 namespace plait::data {
 namespace {
 
-using Field = DefinitionField;
+using Field = BasicJsonField<nlohmann::json>;
 
 constexpr int deepest_sequence = 8;
 constexpr std::size_t longest_added_token = 4096;
@@ -26,7 +26,7 @@ constexpr std::string_view byte_level_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{
 
 // The parts of a Sequence, or the part itself; empty if there is none.
 std::vector<Field> parts_of(const Field& field, const std::string& list, int depth = 0) {
-  if (field.is_null()) return {};
+  if (!field.is_there()) return {};
   if (field["type"].text() != "Sequence") return {field};
   if (depth == deepest_sequence) field.refuse(fmt::format("must not be nested deeper than {}", deepest_sequence));
   std::vector<Field> parts;
@@ -54,7 +54,7 @@ SplitPattern split_pattern(const Field& field, const std::string& pattern, Split
 
 SplitPattern read_split(const Field& split) {
   const Field pattern = split["pattern"], regex = pattern["Regex"], literal = pattern["String"];
-  if (regex.is_null() == literal.is_null()) pattern.refuse("must be {Regex: ...} or {String: ...}");
+  if (regex.is_there() == literal.is_there()) pattern.refuse("must be {Regex: ...} or {String: ...}");
   static const std::map<std::string, SplitBehavior> behaviors = {{"Removed", SplitBehavior::removed},
                                                                  {"Isolated", SplitBehavior::isolated},
                                                                  {"MergedWithPrevious", SplitBehavior::merged_with_previous},
@@ -64,7 +64,7 @@ SplitPattern read_split(const Field& split) {
   if (behavior == behaviors.end())
     split["behavior"].refuse("must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
   const bool invert = split["invert"].flag_or(false);
-  if (regex.is_null()) return split_pattern(literal, pcre2_literal(literal.text()), behavior->second, invert);
+  if (!regex.is_there()) return split_pattern(literal, pcre2_literal(literal.text()), behavior->second, invert);
   std::string translated;
   try {
     translated = pcre2_pattern(regex.text());
@@ -145,11 +145,11 @@ bool is_of_utf8(unsigned byte) { return byte < 0xc0 || (byte >= 0xc2 && byte <= 
 
 void read_model(const Field& model, TokenizerDefinition& to) {
   const Field type = model["type"];
-  if (!type.is_null() && type.text() != "BPE") type.refuse("must be BPE: plait knows byte-level BPE only");
+  if (type.is_there() && type.text() != "BPE") type.refuse("must be BPE: plait knows byte-level BPE only");
   const Field dropout = model["dropout"];
-  if (!dropout.is_null() && dropout.json() != 0) dropout.refuse("must be null or 0: tokens would differ from run to run");
+  if (dropout.is_there() && dropout.json() != 0) dropout.refuse("must be null or 0: tokens would differ from run to run");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!model[key].is_null() && !model[key].text().empty()) model[key].refuse("must be empty with byte-level BPE");
+    if (model[key].is_there() && !model[key].text().empty()) model[key].refuse("must be empty with byte-level BPE");
   }
   if (model["byte_fallback"].flag_or(false)) {
     model["byte_fallback"].refuse("must be false: byte-level BPE has all bytes; for SentencePiece's, use its .model file");
@@ -158,7 +158,7 @@ void read_model(const Field& model, TokenizerDefinition& to) {
   read_vocabulary(vocab, to);
   read_merges(model["merges"], vocab, to);
   const Field unknown = model["unk_token"];
-  if (!unknown.is_null()) to.model.unknown = token_id(vocab, unknown.text(), unknown);
+  if (unknown.is_there()) to.model.unknown = token_id(vocab, unknown.text(), unknown);
   to.model.fuse_unknown = model["fuse_unk"].flag_or(false);
   for (unsigned byte = 0; byte < 256; ++byte) {
     if (to.model.unknown == BytePairModel::no_token && to.model.bytes[byte] == BytePairModel::no_token && is_of_utf8(byte))
@@ -171,8 +171,8 @@ void read_model(const Field& model, TokenizerDefinition& to) {
 }
 
 void read_added_tokens(const Field& added, const Field& vocab, TokenizerDefinition& to) {
-  if (added.is_null()) return;
-  // `tokenizers` takes the id of the vocabulary, else counts on from its size, and ignores the file's id.
+  if (!added.is_there()) return;
+  // `tokenizers` takes the id of the vocabulary, else counts on from its size, whatever the file says.
   auto next = static_cast<std::int64_t>(vocab.json().size());
   std::set<std::string> contents;
   for (const Field& field : added.items()) {
@@ -212,7 +212,7 @@ void read_template(const Field& processing, TokenizerDefinition& to) {
       continue;
     }
     const Field special = processing["special_tokens"][piece["SpecialToken"]["id"].text()];
-    if (special.is_null()) piece["SpecialToken"]["id"].refuse("must be one of special_tokens");
+    if (!special.is_there()) piece["SpecialToken"]["id"].refuse("must be one of special_tokens");
     for (const Field& id : special["ids"].items()) {
       const auto token = static_cast<std::int32_t>(id.whole(0, to.vocab - 1));
       (behind ? to.suffix : to.prefix).push_back(token);
@@ -236,6 +236,10 @@ nlohmann::json parse_document(const std::string& json, const std::string& origin
   return parse_json(json, [&](const std::string& problem) { throw ConfigError({{origin, "", problem, "", 0}}); });
 }
 
+JsonSource source_of(const std::string& origin) {
+  return {.name = origin, .longest_text = Field::no_limit, .refuse = JsonSource::as_problem(origin)};
+}
+
 void read_decoder(const Field& decoder) {
   const std::vector<Field> parts = parts_of(decoder, "decoders");
   if (parts.size() != 1 || parts[0]["type"].text() != "ByteLevel") decoder.refuse("must be ByteLevel, as the pre-tokenizer is");
@@ -245,9 +249,10 @@ void read_decoder(const Field& decoder) {
 
 std::vector<AddedToken> read_added_tokens(const std::string& json, const std::string& origin) {
   const nlohmann::json document = parse_document(json, origin);
-  const Field added = Field(document, origin)["added_tokens"];
+  const JsonSource source = source_of(origin);
+  const Field added = Field(document, source)["added_tokens"];
   std::vector<AddedToken> tokens;
-  if (added.is_null()) return tokens;
+  if (!added.is_there()) return tokens;
   for (const Field& field : added.items()) {
     const auto id = static_cast<std::int32_t>(field["id"].whole(0, limits::vocab.most - 1));
     tokens.push_back({.content = field["content"].text(), .id = id});
@@ -257,10 +262,11 @@ std::vector<AddedToken> read_added_tokens(const std::string& json, const std::st
 
 TokenizerDefinition read_tokenizer_definition(const std::string& json, const std::string& origin) {
   const nlohmann::json document = parse_document(json, origin);
-  const Field file(document, origin);
-  if (file["model"].is_null()) file["model"].refuse("must be there: this is no tokenizer.json of Hugging Face's tokenizers");
+  const JsonSource source = source_of(origin);
+  const Field file(document, source);
+  if (!file["model"].is_there()) file["model"].refuse("must be there: this is no tokenizer.json of Hugging Face's tokenizers");
   for (const char* key : {"truncation", "padding"}) {
-    if (!file[key].is_null()) file[key].refuse("must be null: plait encodes all of a text and nothing else");
+    if (file[key].is_there()) file[key].refuse("must be null: plait encodes all of a text and nothing else");
   }
   TokenizerDefinition definition;
   read_normalizer(file["normalizer"], definition);
