@@ -8,9 +8,9 @@
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
-#include "comm/fields.h"
 #include "comm/make_communicator.h"
 #include "comm/meeting.h"
+#include "comm/word.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/terminal.h"
@@ -57,16 +57,10 @@ struct Measured {
   std::int64_t wrong = 0;
 };
 
-void to_json(Json& json, const Measured& measured) {
-  json = {{"microseconds", measured.microseconds}, {"wrong", measured.wrong}};
-}
-
-void from_json(const Json& json, Measured& measured) {
-  comm::Fields fields(json);
-  measured.microseconds = fields.list("microseconds", longest_series).get<std::vector<double>>();
-  if (measured.microseconds.empty()) comm::Fields::refuse("microseconds", "has no rounds");
-  measured.wrong = fields.integer("wrong", 0, std::numeric_limits<std::int64_t>::max());
-  fields.end();
+void declare(auto& field, Of<Measured> auto& measured) {
+  field("microseconds", measured.microseconds, record::at_most(longest_series));
+  field.check(!measured.microseconds.empty(), "microseconds", "must have rounds");
+  field("wrong", measured.wrong, record::whole(0));
 }
 
 class RankBench {

@@ -23,13 +23,11 @@ struct Samples {
   std::vector<double> one_way, both_ways, latency;
 };
 
-void to_json(Json& json, const Samples& samples) {
-  json = {{"one_way", samples.one_way}, {"both_ways", samples.both_ways}, {"latency", samples.latency}};
-}
-void from_json(const Json& json, Samples& samples) {
-  json.at("one_way").get_to(samples.one_way);
-  json.at("both_ways").get_to(samples.both_ways);
-  json.at("latency").get_to(samples.latency);
+void declare(auto& field, Of<Samples> auto& samples) {
+  constexpr record::Many<record::AnyValue> any_rounds = record::at_most(1 << 24);
+  field("one_way", samples.one_way, any_rounds);
+  field("both_ways", samples.both_ways, any_rounds);
+  field("latency", samples.latency, any_rounds);
 }
 
 // By method, then by size.

@@ -35,21 +35,19 @@ struct Run {
   int arrived_in_timed = 0;  // the part of these that arrived while products were timed
 };
 
-// In the order of the runs.
+constexpr record::Many<record::AnyValue> any_number_of_runs = record::at_most(1 << 24);
+
+// By the order of the runs.
 struct Sequence {
   std::vector<double> alone_us, beside_us;
   std::vector<int> arrived, arrived_in_timed;  // of the runs during messages
 };
 
-void to_json(Json& json, const Sequence& s) {
-  json = {
-      {"alone_us", s.alone_us}, {"beside_us", s.beside_us}, {"arrived", s.arrived}, {"arrived_in_timed", s.arrived_in_timed}};
-}
-void from_json(const Json& json, Sequence& s) {
-  json.at("alone_us").get_to(s.alone_us);
-  json.at("beside_us").get_to(s.beside_us);
-  json.at("arrived").get_to(s.arrived);
-  json.at("arrived_in_timed").get_to(s.arrived_in_timed);
+void declare(auto& field, Of<Sequence> auto& s) {
+  field("alone_us", s.alone_us, any_number_of_runs);
+  field("beside_us", s.beside_us, any_number_of_runs);
+  field("arrived", s.arrived, any_number_of_runs);
+  field("arrived_in_timed", s.arrived_in_timed, any_number_of_runs);
 }
 
 class ProductBench {
@@ -169,13 +167,9 @@ struct Trial {
   double gb_per_s = 0;
 };
 
-void to_json(Json& json, const Trial& trial) { json = {{"arrived", trial.arrived}, {"gb_per_s", trial.gb_per_s}}; }
-
-void from_json(const Json& json, Trial& trial) {
-  comm::Fields fields(json);
-  trial.arrived = static_cast<int>(fields.integer("arrived", 0, most_messages));
-  trial.gb_per_s = fields.number("gb_per_s");
-  fields.end();
+void declare(auto& field, Of<Trial> auto& trial) {
+  field("arrived", trial.arrived, record::whole(0, most_messages));
+  field("gb_per_s", trial.gb_per_s);
 }
 
 // The comparison at one size.

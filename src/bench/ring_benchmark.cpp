@@ -34,6 +34,25 @@ struct Hop {
   int number = 0, from = 0, to = 0;
 };
 
+// What a rank has measured of the hop that ends at it.
+struct MeasuredHop {
+  int from = 0, to = 0;
+  std::string link;
+  std::int64_t messages = 0, checked_bytes = 0;
+  double microseconds = 0, gb_per_s = 0;
+};
+
+void declare(auto& field, Of<MeasuredHop> auto& hop) {
+  constexpr record::Whole rank = record::whole(0, std::numeric_limits<int>::max());
+  field("from", hop.from, rank);
+  field("to", hop.to, rank);
+  field("link", hop.link);
+  field("messages", hop.messages, record::whole(0));
+  field("checked_bytes", hop.checked_bytes, record::whole(0));
+  field("microseconds", hop.microseconds);
+  field("gb_per_s", hop.gb_per_s);
+}
+
 // One rank's two hops by one method.
 class RingEnd {
  public:
@@ -72,8 +91,8 @@ class RingEnd {
 
   void drop_links() { links_.drop(); }
 
-  // Runs the hop that ends here.
-  Json synchronize_messages(const LinkMethod& method, const std::string& path) {
+  // Of the hop that ends here.
+  MeasuredHop synchronize_messages(const LinkMethod& method, const std::string& path) {
     return run_on({out_, in_}, rank_, [&] { return exchange(method, path); });
   }
 
@@ -99,7 +118,7 @@ class RingEnd {
     return {static_cast<std::byte*>(source_.data()) + start_of(hop_number, message), DType::u8, {bytes}};
   }
 
-  Json exchange(const LinkMethod& method, const std::string& path) {
+  MeasuredHop exchange(const LinkMethod& method, const std::string& path) {
     const Hop leaving = hop(rank_.rank), coming = hop((rank_.rank + rank_.size - 1) % rank_.size);
     const StreamRef out = out_.ref(), in = in_.ref();
     Event sent(rank_.device), first(rank_.device, EventTiming::on), last(rank_.device, EventTiming::on), copied(rank_.device);
@@ -130,13 +149,13 @@ class RingEnd {
       microseconds += 1e3 * static_cast<double>(elapsed_ms(first, last));
       for (std::int64_t m = begin; m < end; ++m) checked += check(method, coming, m, at(host_, m - begin));
     }
-    return {{"from", coming.from},
-            {"to", coming.to},
-            {"link", path},
-            {"messages", request_.messages},
-            {"checked_bytes", checked},
-            {"microseconds", timed_messages > 0 ? microseconds / static_cast<double>(timed_messages) : 0},
-            {"gb_per_s", gb_per_s(timed_bytes, microseconds)}};
+    return {.from = coming.from,
+            .to = coming.to,
+            .link = path,
+            .messages = request_.messages,
+            .checked_bytes = static_cast<std::int64_t>(checked),
+            .microseconds = timed_messages > 0 ? microseconds / static_cast<double>(timed_messages) : 0,
+            .gb_per_s = gb_per_s(timed_bytes, microseconds)};
   }
 
   std::byte* at(const Buffer& buffer, std::int64_t place) const {
@@ -162,24 +181,7 @@ class RingEnd {
   LinkEnds links_;  // made in the order of the hops
 };
 
-// A rank's measurements of the hop that ends at it: exchange()'s members, with their types checked.
-struct MeasuredHop {
-  Json json;
-};
-
-void to_json(Json& json, const MeasuredHop& hop) { json = hop.json; }
-
-void from_json(const Json& json, MeasuredHop& hop) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  comm::Fields fields(json);
-  for (const char* const name : {"from", "to", "messages", "checked_bytes"}) fields.integer(name, 0, most);
-  fields.text("link");
-  for (const char* const name : {"microseconds", "gb_per_s"}) fields.number(name);
-  fields.end();
-  hop.json = json;
-}
-
-// Methods in the order of the first hop's, each with its obstacles on any hop.
+// Methods in the order of the first hop's, each with what stands in its way on any.
 std::vector<MethodChoice> methods_of_ring(const comm::p2p::JobFacts& facts, int ranks, const MethodFilter& filter) {
   std::vector<MethodChoice> methods = methods_of(facts.pair(0, 1 % ranks), filter);
   for (MethodChoice& choice : methods) {
@@ -223,10 +225,10 @@ Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& pla
         if (obstacle.empty()) obstacle = problem;
       }
       if (obstacle.empty()) {
-        const MeasuredHop own{end.synchronize_messages(method, path)};
-        // A rank reports the hop that ends at it; in the order in which messages go round, the first is the one that ends at
+        const MeasuredHop own = end.synchronize_messages(method, path);
+        // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
         // rank 1.
-        for (const MeasuredHop& hop : meeting.gather(method.name() + "/done", own)) hops.push_back(hop.json);
+        for (const MeasuredHop& hop : meeting.gather(method.name() + "/done", own)) hops.push_back(record_json(hop));
         std::rotate(hops.begin(), hops.begin() + 1, hops.end());
       }
       end.drop_links();

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/fields.h"
 #include "comm/rendezvous.h"
+#include "comm/word.h"
 
 namespace plait::comm {
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "comm/fields.h"
+#include "comm/word.h"
 #include "core/config_limits.h"
 #include "core/host_name.h"
 #include "parallel/program_set.h"
@@ -21,7 +21,6 @@ using Stream = RankStanding::Stream;
 
 // Lines about ranks; more would push the important ones off the screen.
 constexpr std::size_t most_lines = 16;
-constexpr std::size_t most_streams = 1024;  // per rank
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
@@ -226,36 +225,14 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
   return standing;
 }
 
-void to_json(nlohmann::ordered_json& json, const RankStanding& standing) {
-  nlohmann::ordered_json streams = nlohmann::ordered_json::array();
-  for (const Stream& s : standing.streams) {
-    streams.push_back({{"instruction", s.instruction}, {"peers", s.peers}, {"from", s.from}, {"to", s.to}});
+std::map<int, std::uint64_t> CountsByRank::read(const JsonField& field) const {
+  std::map<int, std::uint64_t> counts;
+  for (const JsonField& entry : field.items(limits::ranks.most)) {
+    const std::vector<JsonField> pair = entry.items(2);
+    if (pair.size() != 2) entry.refuse("must be a rank and a number of messages");
+    counts[static_cast<int>(pair[0].whole(0, limits::ranks.most))] = pair[1].natural();
   }
-  json = {{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host},        {"streams", streams},
-          {"next", standing.next}, {"sent", standing.sent},       {"received", standing.received}};
-}
-
-void from_json(const nlohmann::ordered_json& json, RankStanding& standing) {
-  constexpr std::int64_t most_ranks = limits::ranks.most;
-  const auto counts = [&](comm::Fields& fields, const char* name) {
-    return fields.list(name, most_ranks).get<std::map<int, std::uint64_t>>();
-  };
-  comm::Fields fields(json);
-  standing.rank = static_cast<int>(fields.integer("rank", 0, most_ranks));
-  standing.process = fields.integer("process", 0, std::numeric_limits<std::int64_t>::max());
-  standing.host = fields.text("host");
-  standing.next = fields.text("next");
-  standing.sent = counts(fields, "sent");
-  standing.received = counts(fields, "received");
-  standing.streams.clear();
-  for (const nlohmann::ordered_json& s : fields.list("streams", most_streams)) {
-    comm::Fields stream(s);
-    standing.streams.push_back({stream.text("instruction"), stream.list("peers", most_ranks).get<std::vector<int>>(),
-                                static_cast<int>(stream.integer("from", -1, most_ranks)),
-                                static_cast<int>(stream.integer("to", -1, most_ranks))});
-    stream.end();
-  }
-  fields.end();
+  return counts;
 }
 
 bool is_among(const RankStanding& standing, int size) {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/word.h"
+#include "core/config_limits.h"
 #include "parallel/mesh.h"
 #include "runtime/progress_board.h"
 
@@ -36,10 +38,32 @@ struct RankStanding {
 RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::ModelEnds ends,
                            const runtime::ProgressBoard::Reading& reading);
 
-// JSON for a meeting; reading anything else throws InvalidWord, or nlohmann::json's own exception.
-void to_json(nlohmann::ordered_json& json, const RankStanding& standing);
-void from_json(const nlohmann::ordered_json& json, RankStanding& standing);
-// True if all ranks that it names are among `size`; a peer's word may name others.
+// Numbers of messages, [[rank, count], ...].
+struct CountsByRank {
+  std::map<int, std::uint64_t> read(const JsonField& field) const;
+  nlohmann::ordered_json write(const std::map<int, std::uint64_t>& counts) const { return counts; }
+};
+
+void declare(auto& field, Of<RankStanding::Stream> auto& stream) {
+  constexpr record::Whole rank = record::whole(-1, limits::ranks.most);
+  field("instruction", stream.instruction);
+  field("peers", stream.peers,
+        record::at_most(limits::ranks.most, record::whole(std::numeric_limits<int>::min(), std::numeric_limits<int>::max())));
+  field("from", stream.from, rank);
+  field("to", stream.to, rank);
+}
+
+void declare(auto& field, Of<RankStanding> auto& standing) {
+  field("rank", standing.rank, record::whole(0, limits::ranks.most));
+  field("process", standing.process, record::whole(0));
+  field("host", standing.host);
+  field("streams", standing.streams, record::at_most(1024));
+  field("next", standing.next);
+  field("sent", standing.sent, CountsByRank());
+  field("received", standing.received, CountsByRank());
+}
+
+// Whether all ranks that it names are among `size`, which only what a peer said may not be.
 bool is_among(const RankStanding& standing, int size);
 
 // The known facts about a rank that gave no answer.

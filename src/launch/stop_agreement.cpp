@@ -33,13 +33,9 @@ struct StopWish {
   int rank = 0, signal = 0;
 };
 
-void to_json(comm::Json& json, const StopWish& wish) { json = {{"rank", wish.rank}, {"signal", wish.signal}}; }
-
-void from_json(const comm::Json& json, StopWish& wish) {
-  comm::Fields fields(json);
-  wish.rank = static_cast<int>(fields.integer("rank", 0, std::numeric_limits<int>::max()));
-  wish.signal = static_cast<int>(fields.integer("signal", 0, SIGRTMAX));
-  fields.end();
+void declare(auto& field, Of<StopWish> auto& wish) {
+  field("rank", wish.rank, record::whole(0, std::numeric_limits<int>::max()));
+  field("signal", wish.signal, record::whole(0, SIGRTMAX));
 }
 
 }  // namespace

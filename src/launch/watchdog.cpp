@@ -69,12 +69,16 @@ struct Alarm {
   Kind kind = Kind::failure;
 };
 
-void to_json(comm::Json& json, const Alarm& alarm) { json = {{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}; }
+struct AlarmKindRule {
+  Alarm::Kind read(const JsonField& field) const {
+    return static_cast<Alarm::Kind>(field.whole(0, static_cast<int>(Alarm::Kind::failure)));
+  }
+  int write(Alarm::Kind kind) const { return static_cast<int>(kind); }
+};
 
-void from_json(const comm::Json& json, Alarm& alarm) {
-  comm::Fields fields(json);
-  json.at("what").get_to(alarm.what);  // possibly of more than one line
-  alarm.kind = static_cast<Alarm::Kind>(fields.integer("kind", 0, static_cast<int>(Alarm::Kind::failure)));
+void declare(auto& field, Of<Alarm> auto& alarm) {
+  field("what", alarm.what, record::lines(comm::Meeting::usual_bytes));
+  field("kind", alarm.kind, AlarmKindRule());
 }
 
 void raise_alarm(comm::Meeting& meeting, const Alarm& alarm) noexcept {
@@ -104,24 +108,13 @@ struct Residence {
   std::string host;
 };
 
-void to_json(comm::Json& json, const Residence& place) {
-  json = {{"machine", place.process.host},
-          {"process", place.process.process},
-          {"start", place.process.start},
-          {"namespace", place.process.pid_namespace},
-          {"network", place.process.network_namespace},
-          {"host", place.host}};
-}
-
-void from_json(const comm::Json& json, Residence& place) {
-  comm::Fields fields(json);
-  place.process.host = fields.text("machine");
-  place.process.process = fields.integer("process", 0, std::numeric_limits<std::int64_t>::max());
-  place.process.start = fields.text("start");
-  place.process.pid_namespace = fields.text("namespace");
-  place.process.network_namespace = fields.text("network");
-  place.host = fields.text("host");
-  fields.end();
+void declare(auto& field, Of<Residence> auto& place) {
+  field("machine", place.process.host);
+  field("process", place.process.process, record::whole(0));
+  field("start", place.process.start);
+  field("namespace", place.process.pid_namespace);
+  field("network", place.process.network_namespace);
+  field("host", place.host);
 }
 
 Residence own_place() { return {comm::p2p::this_process(), host_name()}; }

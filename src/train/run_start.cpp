@@ -117,7 +117,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   return start;
 }
 
-// Rank 0 sends paths to the others as text (comm/fields.h).
+// Rank 0 tells the others paths as text (comm/word.h).
 void require_tellable(const std::string& key, const std::string& path) {
   const bool has_control = std::ranges::any_of(path, is_control);
   if (!has_control && !first_invalid_utf8(path)) return;
@@ -151,30 +151,27 @@ void require_directory_of_rank_0(const Config& config, const RunStart& start, co
         "is not the directory that rank 0 has: all ranks need it on a file system that their hosts share", "", 0}});
 }
 
+struct PathRule {
+  fs::path read(const JsonField& field) const { return field.text(longest_path); }
+  std::string write(const fs::path& path) const { return path.string(); }
+};
+
+struct WeightsOnlyRule {
+  Restored read(const JsonField& field) const { return field.flag() ? Restored::weights : Restored::everything; }
+  bool write(Restored restored) const { return restored == Restored::weights; }
+};
+
 }  // namespace
 
-void to_json(nlohmann::ordered_json& json, const RunStart& start) {
-  json = {{"run_dir", start.run_dir.string()},
-          {"checkpoint", start.checkpoint.string()},
-          {"owner", start.owner},
-          {"digest", start.digest},
-          {"resumed", start.resumed},
-          {"weights_only", start.restored == Restored::weights},
-          {"step", start.step},
-          {"samples", start.samples}};
-}
-
-void from_json(const nlohmann::ordered_json& json, RunStart& start) {
-  comm::Fields fields(json);
-  start.run_dir = fields.text("run_dir", longest_path);
-  start.checkpoint = fields.text("checkpoint", longest_path);
-  start.owner = fields.text("owner");
-  start.digest = fields.text("digest", longest_digest);
-  start.resumed = fields.flag("resumed");
-  start.restored = fields.flag("weights_only") ? Restored::weights : Restored::everything;
-  start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
-  start.samples = fields.integer("samples", 0, std::numeric_limits<std::int64_t>::max());
-  fields.end();
+void declare(auto& field, Of<RunStart> auto& start) {
+  field("run_dir", start.run_dir, PathRule());
+  field("checkpoint", start.checkpoint, PathRule());
+  field("owner", start.owner);
+  field("digest", start.digest, record::text(longest_digest));
+  field("resumed", start.resumed);
+  field("weights_only", start.restored, WeightsOnlyRule());
+  field("step", start.step, record::whole(0));
+  field("samples", start.samples, record::whole(0));
 }
 
 RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meeting& meeting,

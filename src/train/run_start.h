@@ -11,8 +11,8 @@
 #include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
 #include "checkpoint/weights_reader.h"
-#include "comm/fields.h"
 #include "comm/meeting.h"
+#include "comm/word.h"
 #include "core/config.h"
 #include "train/training_checkpoint.h"
 
@@ -32,10 +32,7 @@ struct RunStart {
   bool continues() const { return !checkpoint.empty() && restored == Restored::everything; }
 };
 
-void to_json(nlohmann::ordered_json& json, const RunStart& start);
-void from_json(const nlohmann::ordered_json& json, RunStart& start);
-
-// The additional facts that rank 0 keeps.
+// What rank 0 knows beside that.
 struct RunOrigin {
   // The origin of the weights of this run, or of the run that it continues; null: the seed. Kept in RUN_DIR/init_from.json and
   // in the state of every checkpoint (docs/checkpoints.md).

@@ -65,13 +65,9 @@ struct BadTensor {
   std::string where;        // empty: all are finite
 };
 
-void to_json(comm::Json& json, const BadTensor& bad) { json = {{"order", bad.order}, {"where", bad.where}}; }
-
-void from_json(const comm::Json& json, BadTensor& bad) {
-  comm::Fields fields(json);
-  bad.order = fields.integer("order", -1, std::numeric_limits<std::int64_t>::max());
-  bad.where = fields.text("where");
-  fields.end();
+void declare(auto& field, Of<BadTensor> auto& bad) {
+  field("order", bad.order, record::whole(-1));
+  field("where", bad.where);
 }
 
 // Everything a run shows and records; rank 0 only.

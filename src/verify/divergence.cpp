@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "comm/fields.h"
+#include "comm/word.h"
 #include "verify/difference.h"
 
 namespace plait::verify {

@@ -19,13 +19,7 @@ struct UniqueId {
   ncclUniqueId id = {};
 };
 
-void to_json(Json& json, const UniqueId& id) { json = {{"id", to_hex(std::as_bytes(std::span(id.id.internal)))}}; }
-
-void from_json(const Json& json, UniqueId& id) {
-  Fields fields(json);
-  fields.bytes("id", std::as_writable_bytes(std::span(id.id.internal)));
-  fields.end();
-}
+void declare(auto& field, Of<UniqueId> auto& id) { field("id", id.id, HexRule<ncclUniqueId>()); }
 
 ncclUniqueId agree_on_id(const std::string& label, Meeting& meeting) {
   try {

@@ -41,16 +41,19 @@ struct Invitation {
   std::string token;
 };
 
-void to_json(Json& json, const Invitation& invitation) { json = {{"socket", invitation.socket}, {"token", invitation.token}}; }
+// Random bytes as text.
+struct RandomText {
+  std::string read(const JsonField& field) const {
+    std::array<std::byte, random_bytes> bytes{};
+    read_hex(field, bytes);
+    return to_hex(bytes);
+  }
+  std::string write(const std::string& text) const { return text; }
+};
 
-void from_json(const Json& json, Invitation& invitation) {
-  Fields fields(json);
-  std::array<std::byte, random_bytes> bytes{};
-  fields.bytes("socket", bytes);
-  invitation.socket = to_hex(bytes);
-  fields.bytes("token", bytes);
-  invitation.token = to_hex(bytes);
-  fields.end();
+void declare(auto& field, Of<Invitation> auto& invitation) {
+  field("socket", invitation.socket, RandomText());
+  field("token", invitation.token, RandomText());
 }
 
 struct Address {

@@ -14,6 +14,15 @@
 #include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
+
+void declare(auto& field, Of<Place> auto& place) {
+  constexpr record::Whole bytes =
+      record::whole(0, std::int64_t{1} << 42);  // of as many as a word holds their sum fits into 64 bits
+  field("name", place.name);
+  field("bytes", place.bytes, bytes);
+  field("message_offset", place.message_offset, bytes);
+}
+
 namespace {
 
 // The time limit of one step of making a link is this part of the whole, so that a peer that fails in the middle of it is
@@ -42,15 +51,9 @@ struct Verdict {
   std::string problem;
 };
 
-void to_json(Json& json, const Verdict& verdict) {
-  json = {{"microseconds", verdict.microseconds}, {"problem", as_field(verdict.problem, longest_problem)}};
-}
-
-void from_json(const Json& json, Verdict& verdict) {
-  Fields fields(json);
-  verdict.microseconds = fields.number("microseconds");
-  verdict.problem = fields.text("problem", longest_problem);
-  fields.end();
+void declare(auto& field, Of<Verdict> auto& verdict) {
+  field("microseconds", verdict.microseconds);
+  field("problem", verdict.problem, ToldText{longest_problem});
 }
 
 // The number of links that each of the bridges in question already relays for, as one end counts.
@@ -58,18 +61,8 @@ struct BridgeUse {
   std::vector<std::int64_t> links;
 };
 
-constexpr std::int64_t most_links = 1 << 24;
-
-void to_json(Json& json, const BridgeUse& use) { json = {{"links", use.links}}; }
-
-void from_json(const Json& json, BridgeUse& use) {
-  constexpr std::size_t most_bridges = 64;
-  Fields fields(json);
-  for (const Json& count : fields.list("links", most_bridges)) {
-    if (!count.is_number_integer() || count < 0 || count > most_links) Fields::refuse("links", "has an entry that is no count");
-    use.links.push_back(count.get<std::int64_t>());
-  }
-  fields.end();
+void declare(auto& field, Of<BridgeUse> auto& use) {
+  field("links", use.links, record::at_most(64, record::whole(0, 1 << 24)));
 }
 
 Carrier carrier_of(Transport transport, DeviceKind kind) {
@@ -324,19 +317,6 @@ std::string mover_text(const LinkReport& report) {
 }
 
 }  // namespace
-
-void to_json(Json& json, const Place& place) {
-  json = {{"name", place.name}, {"bytes", place.bytes}, {"message_offset", place.message_offset}};
-}
-
-void from_json(const Json& json, Place& place) {
-  constexpr std::int64_t most = std::int64_t{1} << 42;  // of as many as a word holds their sum fits into 64 bits
-  Fields fields(json);
-  place.name = fields.text("name");
-  place.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
-  place.message_offset = static_cast<std::size_t>(fields.integer("message_offset", 0, most));
-  fields.end();
-}
 
 void Link::post(StreamRef stream) {
   CounterBatch counters;

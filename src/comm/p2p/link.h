@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,11 +30,8 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-void to_json(nlohmann::ordered_json& json, const Place& place);
-void from_json(const nlohmann::ordered_json& json, Place& place);  // InvalidWord
-
-// State shared by the links of one owner on this rank, so that many links need no more streams, and no more time to be
-// destroyed, than one. Outlives them. Made with the device current; used by one thread, and by aborts.
+// What the links of one owner share on this rank, so that many of them take no more streams, and no longer to go, than one.
+// Outlives them. Made with the device current; used by one thread, and by aborts.
 //
 // A link that is destroyed waits for its other end, `time_to_go` at most. So do links that were only tried at start-up. The
 // time is shared from begin_to_go() on, which the owner calls before it destroys its links.

@@ -2,14 +2,19 @@
 // other.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/p2p/process_identity.h"
+#include "comm/word.h"
+#include "core/bus_id.h"
 #include "core/choices.h"
+#include "core/config_limits.h"
 #include "core/device.h"
 #include "topology/gpu_path.h"
 
@@ -60,14 +65,62 @@ EndFacts end_facts(int rank, Device device, PeerAccessUse access = PeerAccessUse
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// JSON for a meeting. Reading throws InvalidWord for anything that to_json does not write.
-void to_json(nlohmann::ordered_json& json, const EndFacts& facts);
-void from_json(const nlohmann::ordered_json& json, EndFacts& facts);
+// What ranks tell each other of their devices and of the ways between them.
+struct IsGpuRule {
+  DeviceKind read(const JsonField& field) const { return field.flag() ? DeviceKind::cuda : DeviceKind::host; }
+  bool write(DeviceKind kind) const { return kind == DeviceKind::cuda; }
+};
+
+void declare(auto& field, Of<EndFacts> auto& facts) {
+  field("rank", facts.rank, record::whole(0, limits::ranks.most));
+  field("host", facts.process.host);
+  field.check(!facts.process.host.empty(), "host", "must not be empty");
+  field("process", facts.process.process, record::whole(1));
+  field("start", facts.process.start);
+  field("pid_namespace", facts.process.pid_namespace);
+  field("ipc_namespace", facts.process.ipc_namespace);
+  field("network_namespace", facts.process.network_namespace);
+  field("gpu", facts.kind, IsGpuRule());
+  const bool gpu = facts.kind == DeviceKind::cuda;
+  field("ordinal", facts.ordinal, record::whole(0, gpu ? 1 << 12 : limits::ranks.most));
+  field("bus_id", facts.bus_id);
+  field.check(gpu ? bus_id_from(facts.bus_id) == facts.bus_id : facts.bus_id.empty(), "bus_id",
+              gpu ? "must be a PCI address" : "must be empty: the device is not a GPU");
+  field("name", facts.name);
+  field("vmm", facts.vmm);
+  field("fabric", facts.fabric);
+  field("why_no_fabric", facts.why_no_fabric);
+  field("fabric_clique", facts.fabric_clique);
+  field("peer_access", facts.peer_access);
+  field("stream_memory_operations", facts.stream_memory_operations);
+}
 
 }  // namespace plait::comm::p2p
 
-template <>
-struct nlohmann::adl_serializer<plait::topology::PathFacts, void> {
-  static void to_json(nlohmann::ordered_json& json, const plait::topology::PathFacts& facts);
-  static void from_json(const nlohmann::ordered_json& json, plait::topology::PathFacts& facts);
-};
+namespace plait::topology {
+
+inline constexpr record::Whole performance_ranks = record::whole(0, 1 << 12), nvlink_lanes = record::whole(0, 1 << 10);
+
+void declare(auto& field, Of<Bridge> auto& bridge) {
+  field("bus_id", bridge.bus_id);
+  field.check(bus_id_from(bridge.bus_id) == bridge.bus_id, "bus_id", "must be a PCI address");
+  field("nvlinks", bridge.nvlinks, nvlink_lanes);
+  field("performance_rank", bridge.performance_rank, performance_ranks);
+}
+
+void declare(auto& field, Of<PathFacts> auto& facts) {
+  constexpr std::array<std::string_view, 7> pcie_paths = {"", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
+  field("visible", facts.visible);
+  field("same_memory", facts.same_memory);
+  field("peer_access", facts.peer_access);
+  field("why_no_access", facts.why_no_access);
+  field("native_atomics", facts.native_atomics);
+  field("performance_rank", facts.performance_rank, performance_ranks);
+  field("nvlinks", facts.nvlinks, nvlink_lanes);
+  field("nvswitch", facts.nvswitch);
+  field("pcie_path", facts.pcie_path);
+  field.check(std::ranges::find(pcie_paths, facts.pcie_path) != pcie_paths.end(), "pcie_path", "must be a known path");
+  field("bridges", facts.bridges, record::at_most(64));
+}
+
+}  // namespace plait::topology

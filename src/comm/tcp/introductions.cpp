@@ -32,24 +32,13 @@ struct Whereabouts {
   std::string host;
 };
 
-void to_json(Json& json, const Whereabouts& there) {
-  json = {{"address", there.address},
-          {"port", there.port},
-          {"token", to_hex(there.token)},
-          {"machine", there.process.host},
-          {"network", there.process.network_namespace},
-          {"host", as_field(there.host)}};
-}
-
-void from_json(const Json& json, Whereabouts& there) {
-  Fields fields(json);
-  there.address = fields.text("address");
-  there.port = static_cast<int>(fields.integer("port", 1, std::numeric_limits<std::uint16_t>::max()));
-  fields.bytes("token", there.token);
-  there.process.host = fields.text("machine");
-  there.process.network_namespace = fields.text("network");
-  there.host = fields.text("host");
-  fields.end();
+void declare(auto& field, Of<Whereabouts> auto& there) {
+  field("address", there.address);
+  field("port", there.port, record::whole(1, std::numeric_limits<std::uint16_t>::max()));
+  field("token", there.token, HexRule<Digest>());
+  field("machine", there.process.host);
+  field("network", there.process.network_namespace);
+  field("host", there.host, ToldText());
 }
 
 class Introduction {

@@ -11,42 +11,47 @@
 #include "core/terminal.h"
 #include "core/text_table.h"
 
+namespace plait::comm::p2p {
+
+void declare(auto& field, Of<PassedOver> auto& passed) {
+  field("transport", passed.transport);
+  field("reason", passed.reason, record::lines(1 << 16));
+}
+
+}  // namespace plait::comm::p2p
+
 namespace plait::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_better = 64;
-
-// A link from another rank's report: to_json()'s members, with their types checked.
+// A link as another rank tells of it.
 struct ToldLink {
-  Json json;
+  int from = 0, to = 0;
+  std::vector<std::string> devices;  // two
+  std::string link;
+  bool peer_access = false, native_atomics = false;
+  int performance_rank = 0;
+  std::string transport, mover, bridge;
+  double message_us = 0, gb_per_s = 0;
+  std::vector<comm::p2p::PassedOver> better;
 };
 
-void to_json(Json& json, const ToldLink& link) { json = link.json; }
-
-void from_json(const Json& json, ToldLink& link) {
-  constexpr std::int64_t most_ranks = limits::ranks.most;
-  comm::Fields fields(json);
-  const auto require_texts = [&](const char* name, std::size_t most) {
-    for (const Json& entry : fields.list(name, most)) {
-      if (!entry.is_string()) comm::Fields::refuse(name, "has an entry that is not a string");
-    }
-  };
-  fields.integer("from", 0, most_ranks), fields.integer("to", 0, most_ranks);
-  require_texts("devices", 2);
-  if (json.at("devices").size() != 2) comm::Fields::refuse("devices", "must be two");
-  fields.text("link"), fields.flag("peer_access"), fields.flag("native_atomics");
-  fields.integer("performance_rank", 0, std::numeric_limits<int>::max());
-  fields.text("transport"), fields.text("mover"), fields.text("bridge");
-  fields.number("message_us"), fields.number("gb_per_s");
-  for (const Json& passed : fields.list("better", most_better)) {
-    comm::Fields entry(passed);
-    entry.text("transport");
-    if (!passed.contains("reason") || !passed["reason"].is_string()) comm::Fields::refuse("reason", "is not a string");
-  }
-  fields.end();
-  link.json = json;
+void declare(auto& field, Of<ToldLink> auto& link) {
+  field("from", link.from, record::whole(0, limits::ranks.most));
+  field("to", link.to, record::whole(0, limits::ranks.most));
+  field("devices", link.devices, record::at_most(2));
+  field.check(link.devices.size() == 2, "devices", "must be two");
+  field("link", link.link);
+  field("peer_access", link.peer_access);
+  field("native_atomics", link.native_atomics);
+  field("performance_rank", link.performance_rank, record::whole(0, std::numeric_limits<int>::max()));
+  field("transport", link.transport);
+  field("mover", link.mover);
+  field("bridge", link.bridge);
+  field("message_us", link.message_us);
+  field("gb_per_s", link.gb_per_s);
+  field("better", link.better, record::at_most(64));
 }
 
 std::string device_text(const comm::p2p::EndFacts& end) {
@@ -59,34 +64,33 @@ std::string access_text(const Json& link) {
   return link["native_atomics"].get<bool>() ? "yes, atomics" : "yes";
 }
 
+ToldLink told(const comm::p2p::LinkReport& report) {
+  const comm::p2p::PathFacts &there = report.facts.from_sender, &back = report.facts.from_receiver;
+  return {.from = report.from,
+          .to = report.to,
+          .devices = {device_text(report.facts.sender), device_text(report.facts.receiver)},
+          .link = report.facts.link(),
+          .peer_access = report.facts.peer_access(),
+          .native_atomics = there.native_atomics && back.native_atomics,
+          .performance_rank = there.performance_rank,
+          .transport = to_string(report.transport),
+          .mover = to_string(report.mover),
+          .bridge = report.bridge,
+          .message_us = report.trial_microseconds,
+          .gb_per_s = report.trial_gb_per_s,
+          .better = report.better};
+}
+
 }  // namespace
 
-Json to_json(const comm::p2p::LinkReport& report) {
-  const comm::p2p::PathFacts &there = report.facts.from_sender, &back = report.facts.from_receiver;
-  Json better = Json::array();
-  for (const comm::p2p::PassedOver& p : report.better)
-    better.push_back({{"transport", to_string(p.transport)}, {"reason", p.reason}});
-  return {{"from", report.from},
-          {"to", report.to},
-          {"devices", {device_text(report.facts.sender), device_text(report.facts.receiver)}},
-          {"link", report.facts.link()},
-          {"peer_access", report.facts.peer_access()},
-          {"native_atomics", there.native_atomics && back.native_atomics},
-          {"performance_rank", there.performance_rank},
-          {"transport", to_string(report.transport)},
-          {"mover", to_string(report.mover)},
-          {"bridge", report.bridge},
-          {"message_us", report.trial_microseconds},
-          {"gb_per_s", report.trial_gb_per_s},
-          {"better", std::move(better)}};
-}
+Json to_json(const comm::p2p::LinkReport& report) { return record_json(told(report)); }
 
 Json gather_links(const std::string& topic, const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting) {
   std::vector<ToldLink> mine;
-  for (const comm::p2p::LinkReport& report : own) mine.push_back({to_json(report)});
+  for (const comm::p2p::LinkReport& report : own) mine.push_back(told(report));
   std::vector<Json> links;
   for (const std::vector<ToldLink>& of_rank : meeting.gather_on(0, topic, mine)) {
-    for (const ToldLink& link : of_rank) links.push_back(link.json);
+    for (const ToldLink& link : of_rank) links.push_back(record_json(link));
   }
   std::sort(links.begin(), links.end(), [](const Json& a, const Json& b) {
     return std::pair(a["from"].get<int>(), a["to"].get<int>()) < std::pair(b["from"].get<int>(), b["to"].get<int>());

@@ -11,76 +11,41 @@
 #include "comm/p2p/choice.h"
 #include "core/config_limits.h"
 
+namespace plait::comm {
+
+void declare(auto& field, Of<PairPath> auto& path) {
+  constexpr record::Whole count = record::whole(0, limits::ranks.most);
+  field("from", path.from, count);
+  field("to", path.to, count);
+  field("carrier", path.carrier);
+  field("via", path.via, ToldText());
+  field("channels", path.channels, count);
+}
+
+}  // namespace plait::comm
+
+namespace plait::runtime {
+
+void declare(auto& field, Of<GroupPaths> auto& group) {
+  constexpr record::Whole count = record::whole(0, limits::ranks.most);
+  field("name", group.name);
+  field("members", group.members, record::at_most(limits::ranks.most, count));
+  field("by", group.paths.by, comm::ToldText());
+  field("pairs", group.paths.pairs, record::at_most(limits::ranks.most));
+  field("algorithms", group.paths.algorithms, record::at_most(16, comm::ToldText()));
+  field("channels", group.paths.channels, count);
+  field("unknown", group.paths.unknown, comm::ToldText());
+}
+
+}  // namespace plait::runtime
+
 namespace plait::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using runtime::GroupPaths;
 
-constexpr std::int64_t most_ranks = limits::ranks.most;
-constexpr std::size_t most_algorithms = 16;
-constexpr int matrix_columns = 12;  // that fit on a line
-
-// A group from another rank's report.
-struct ToldGroup {
-  GroupPaths group;
-};
-
-struct ToldPath {
-  comm::PairPath path;
-};
-
-void to_json(Json& json, const ToldPath& told) {
-  json = {{"from", told.path.from},
-          {"to", told.path.to},
-          {"carrier", to_string(told.path.carrier)},
-          {"via", comm::as_field(told.path.via)},
-          {"channels", told.path.channels}};
-}
-
-void from_json(const Json& json, ToldPath& told) {
-  comm::Fields fields(json);
-  told.path.from = static_cast<int>(fields.integer("from", 0, most_ranks));
-  told.path.to = static_cast<int>(fields.integer("to", 0, most_ranks));
-  const auto carrier = named<comm::Carrier>(fields.text("carrier"));
-  if (!carrier) comm::Fields::refuse("carrier", "is not one that there is");
-  told.path.carrier = *carrier;
-  told.path.via = fields.text("via");
-  told.path.channels = static_cast<int>(fields.integer("channels", 0, most_ranks));
-  fields.end();
-}
-
-void to_json(Json& json, const ToldGroup& told) {
-  const comm::Paths& paths = told.group.paths;
-  std::vector<ToldPath> pairs;
-  for (const comm::PairPath& path : paths.pairs) pairs.push_back({path});
-  json = {{"name", told.group.name},
-          {"members", told.group.members},
-          {"by", comm::as_field(paths.by)},
-          {"pairs", pairs},
-          {"algorithms", paths.algorithms},
-          {"channels", paths.channels},
-          {"unknown", comm::as_field(paths.unknown)}};
-}
-
-void from_json(const Json& json, ToldGroup& told) {
-  comm::Fields fields(json);
-  comm::Paths& paths = told.group.paths;
-  told.group.name = fields.text("name");
-  for (const Json& member : fields.list("members", most_ranks)) {
-    if (!member.is_number_integer() || member < 0 || member > most_ranks) comm::Fields::refuse("members", "has no rank there");
-    told.group.members.push_back(member.get<int>());
-  }
-  paths.by = fields.text("by");
-  for (const Json& pair : fields.list("pairs", most_ranks)) paths.pairs.push_back(pair.get<ToldPath>().path);
-  for (const Json& name : fields.list("algorithms", most_algorithms)) {
-    if (!name.is_string()) comm::Fields::refuse("algorithms", "has an entry that is not a string");
-    paths.algorithms.push_back(comm::as_field(name.get<std::string>()));
-  }
-  paths.channels = static_cast<int>(fields.integer("channels", 0, most_ranks));
-  paths.unknown = fields.text("unknown");
-  fields.end();
-}
+constexpr int matrix_columns = 12;  // that fit into a line
 
 Json hosts_of(const comm::p2p::JobFacts& facts) {
   Json hosts = Json::array();
@@ -316,16 +281,14 @@ std::string groups_text(const Json& paths) {
 }  // namespace
 
 Json gather_paths(const std::vector<GroupPaths>& own, const comm::p2p::JobFacts& facts, comm::Meeting& meeting) {
-  std::vector<ToldGroup> mine;
-  for (const GroupPaths& group : own) mine.push_back({group});
-  const std::vector<std::vector<ToldGroup>> told = meeting.gather_on(0, "paths", mine);
+  const std::vector<std::vector<GroupPaths>> told = meeting.gather_on(0, "paths", own);
   if (meeting.rank() != 0) return nullptr;
   std::vector<GroupPaths> groups;
   std::map<std::pair<std::string, std::vector<int>>, std::size_t> known;
-  for (const std::vector<ToldGroup>& of_rank : told) {
-    for (const ToldGroup& one : of_rank) {
-      const auto [place, is_new] = known.emplace(std::pair(one.group.name, one.group.members), groups.size());
-      is_new ? groups.push_back(one.group) : add(groups[place->second], one.group);
+  for (const std::vector<GroupPaths>& of_rank : told) {
+    for (const GroupPaths& one : of_rank) {
+      const auto [place, is_new] = known.emplace(std::pair(one.name, one.members), groups.size());
+      is_new ? groups.push_back(one) : add(groups[place->second], one);
     }
   }
   Json list = Json::array();

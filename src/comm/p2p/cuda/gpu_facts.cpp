@@ -1,7 +1,7 @@
 #include "comm/p2p/gpu_facts.h"
 
-#include "comm/fields.h"
 #include "comm/p2p/cuda/vmm_driver.h"
+#include "comm/word.h"
 #include "core/error.h"
 #include "core/stream.h"
 #include "topology/gpu_path.h"

@@ -20,17 +20,11 @@ struct IpcHandle {
   std::size_t offset = 0, bytes = 0;
 };
 
-void to_json(Json& json, const IpcHandle& handle) {
-  json = {{"handle", to_hex(std::as_bytes(std::span(&handle.handle, 1)))}, {"offset", handle.offset}, {"bytes", handle.bytes}};
-}
-
-void from_json(const Json& json, IpcHandle& handle) {
-  constexpr std::int64_t most = std::int64_t{1} << 48;
-  Fields fields(json);
-  fields.bytes("handle", std::as_writable_bytes(std::span(&handle.handle, 1)));
-  handle.offset = static_cast<std::size_t>(fields.integer("offset", 0, most));
-  handle.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
-  fields.end();
+void declare(auto& field, Of<IpcHandle> auto& handle) {
+  constexpr record::Whole bytes = record::whole(0, std::int64_t{1} << 48);
+  field("handle", handle.handle, HexRule<cudaIpcMemHandle_t>());
+  field("offset", handle.offset, bytes);
+  field("bytes", handle.bytes, bytes);
 }
 
 struct Range {

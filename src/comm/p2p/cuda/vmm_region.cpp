@@ -26,17 +26,10 @@ struct VmmHandle {
   CUmemFabricHandle of_fabric = {};
 };
 
-void to_json(Json& json, const VmmHandle& handle) {
-  json = {{"length", handle.length}, {"fabric", handle.fabric}};
-  if (handle.fabric) json["handle"] = to_hex(std::as_bytes(std::span(&handle.of_fabric, 1)));
-}
-
-void from_json(const Json& json, VmmHandle& handle) {
-  Fields fields(json);
-  handle.length = static_cast<std::size_t>(fields.integer("length", 1, std::int64_t{1} << 62));
-  handle.fabric = fields.flag("fabric");
-  if (handle.fabric) fields.bytes("handle", std::as_writable_bytes(std::span(&handle.of_fabric, 1)));
-  fields.end();
+void declare(auto& field, Of<VmmHandle> auto& handle) {
+  field("length", handle.length, record::whole(1, std::int64_t{1} << 62));
+  field("fabric", handle.fabric);
+  if (handle.fabric) field("handle", handle.of_fabric, HexRule<CUmemFabricHandle>());
 }
 
 // A reference to physical memory; a mapping keeps the memory without it.
