@@ -1,7 +1,8 @@
 # Writes OUTPUT, the CTest tests of PROGRAM: one for each suite. A process for each test would cost more than most tests do: under
 # AddressSanitizer, or with CUDA's libraries to load, a start takes a tenth of a second. Run after PROGRAM was linked.
 #
-#   APART    tests whose name (SUITE.TEST/PARAMETER) this regular expression finds are CTest tests of their own
+#   APART    tests whose name (SUITE.TEST/PARAMETER) one of these regular expressions finds are CTest tests of their own. They are
+#            divided by @@: as one, they would be more than CMake compiles
 #   SWEEPS   so are these; they carry the label `sweep` besides
 #   LABEL    label of all but suites whose name starts with Gpu: those carry the label `gpu`. Where there is a GPU, their tests
 #            are apart, each in a process that has used none
@@ -9,6 +10,19 @@
 #   SKIPPED  exit status of a program that skipped a test and failed none (child_process.cpp)
 #
 # A suite of which some tests were skipped counts as skipped. So what skips by itself belongs into APART.
+string(REPLACE "@@" ";" APART "${APART}")
+string(REPLACE "@@" ";" SWEEPS "${SWEEPS}")
+# Sets RESULT to whether one of the expressions of LIST finds NAME.
+function(is_among name list result)
+  foreach(expression IN LISTS ${list})
+    if(name MATCHES "${expression}")
+      set(${result} ON PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${result} OFF PARENT_SCOPE)
+endfunction()
+
 foreach(part IN ITEMS suites gpu_suites gpu_tests)
   set(${part} "")
 endforeach()
@@ -61,13 +75,15 @@ foreach(line IN LISTS listing)
     endif()
   elseif(line MATCHES "^  ([^ ]+)$")
     set(test "${suite}.${CMAKE_MATCH_1}")
+    is_among("${test}" SWEEPS is_sweep)
+    is_among("${test}" APART is_apart)
     if(gpu)
       add_entry(gpu_tests "${test}" "${test}" gpu ${COST})
       set(together ON)
-    elseif(test MATCHES "${SWEEPS}")
+    elseif(is_sweep)
       add_entry(suites "${test}" "${test}" "${LABEL};sweep" ${cost_sweep})
       list(APPEND apart "${test}")
-    elseif(test MATCHES "${APART}")
+    elseif(is_apart)
       add_entry(suites "${test}" "${test}" "${LABEL}" ${cost_apart})
       list(APPEND apart "${test}")
     else()

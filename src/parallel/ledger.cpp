@@ -130,8 +130,7 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
   }
   for (int n = 0; n < count; ++n) {
     const Instruction& i = program.at(n);
-    const int last = last_[static_cast<std::size_t>(n)];
-    if (communication_kind(i) && last == n) communication_.push_back(n);
+    if (communication_kind(i) && last_[static_cast<std::size_t>(n)] == n) communication_.push_back(n);
     if (on_compute_stream(i) && !i.waits.empty()) waits_.push_back(n);
   }
   // An exchange may end with what does not communicate.
@@ -140,8 +139,8 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
   }
   std::ranges::sort(communication_);
   for (std::size_t c = 0; c < communication_.size(); ++c) {
-    const int last = communication_[c];
-    for (int n = first_of(last); n <= last; ++n) place_[static_cast<std::size_t>(n)] = static_cast<int>(c);
+    for (int n = first_of(communication_[c]); n <= communication_[c]; ++n)
+      place_[static_cast<std::size_t>(n)] = static_cast<int>(c);
   }
 }
 

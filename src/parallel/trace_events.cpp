@@ -136,6 +136,7 @@ class RankEvents {
     set("chunk", i.chunk);
     set("segment", i.segment);
     set("bucket", i.bucket);
+    if (collective) args["purpose"] = to_string(i.collective.purpose);
     if (collective && i.segment < 0) args["group"] = to_string(i.collective.group);
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
@@ -158,7 +159,7 @@ class RankEvents {
     const char* const category = is_barrier(i) ? "wait" : communication_kind(i) ? "communication" : "compute";
     slice(i.stream, to_string(i), category, begin, timed.end, arguments(i));
     if (is_send(i.kind)) arrow("s", i.stream, rank_, peer(i), at(begin) + inside_us);
-    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(timed.end) - inside_us));
+    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin) + inside_us, at(timed.end) - inside_us));
   }
 
   // Both ends count the messages of a direction.

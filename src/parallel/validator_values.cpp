@@ -31,7 +31,7 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-constexpr AxisSet sharing = {Axis::tensor};  // the ranks that share segments
+constexpr AxisSet sharing = {segment_axis};  // the ranks that share segments
 
 Pending::Step step_of(Operation operation) {
   switch (operation) {
@@ -472,7 +472,7 @@ class SymbolicRank {
     if (s.updates <= step_) return problem("runs before the update of its step");
     if (!s.whole) return problem("runs before an all_gather has brought other ranks' shards of the bucket");
     s.scaled = s.updates;
-    s.scales_shared = set_.layout.size(Axis::tensor) == 1;
+    s.scales_shared = set_.layout.size(segment_axis) == 1;
   }
 
   void share_scales(int bucket) {

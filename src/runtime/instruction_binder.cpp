@@ -278,6 +278,7 @@ Issue InstructionBinder::collective(const Program& program, const Instruction& i
     case parallel::BufferKind::weights: whole = buffers_.bucket_weights(i.bucket), own = buffers_.own_weights(i.bucket); break;
     default:
       whole = pass_tensor(program, i);
+      if (c.operation != Operation::reduce_scatter && c.operation != Operation::all_gather) break;  // nobody has a share of it
       own = c.tensor == model::PassTensor::statistics ? transformer_.own_statistics(whole) : plan_.sizes.own_rows(whole);
   }
   const std::function<void()> work = [&]() -> std::function<void()> {

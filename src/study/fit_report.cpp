@@ -10,13 +10,13 @@ namespace plait::study {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Of = std::function<double(const ScalingLaw&)>;
+using LawFigure = std::function<double(const ScalingLaw&)>;
 
 constexpr double extrapolation = 10;  // multiple of the largest budget: a decade, the usual limit of trust in such fits
 
 struct NamedEstimate {
   const char* name;
-  Of of;
+  LawFigure of;
 };
 
 std::vector<NamedEstimate> unknowns_of_law() {
@@ -68,7 +68,7 @@ std::string law_markdown(const LossFit& fit) {
       law.bootstraps.size());
   for (const NamedEstimate& named : unknowns_of_law())
     text += fmt::format("| {} | {} |\n", named.name, cell(named.of(law.law), law.interval(named.of)));
-  const Of a = exponents_of_optimum().front().of;
+  const LawFigure a = exponents_of_optimum().front().of;
   text += fmt::format("| a, of the best N ~ C^a | {} |\n", cell(a(law.law), law.interval(a)));
   text +=
       "\n## Best size and tokens\n\n| C, FLOPs | best N | interval | best D | interval | loss | interval |\n"

@@ -174,6 +174,8 @@ void declare(auto& field, Of<RunStart> auto& start) {
   field("samples", start.samples, record::whole(0));
 }
 
+nlohmann::ordered_json word_of(const RunStart& start) { return record_json(start); }
+
 RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meeting& meeting,
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin) {
   const Own own = [&](const fs::path& run_dir) {

@@ -42,6 +42,9 @@ struct RunOrigin {
   std::unique_ptr<checkpoint::UncertainRunDirectory> uncertain;
 };
 
+// What rank 0 tells the others of it.
+nlohmann::ordered_json word_of(const RunStart& start);
+
 // Collective, before anything is launched on devices. Rank 0 finds and verifies the checkpoint, or makes the new run's
 // directory with its configuration and tokenizer. Impossible requests fail before a directory is made: ConfigError, with every
 // difference between the configuration and the run of the weights, and the remedy. After later failures, such as another rank

@@ -430,9 +430,9 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
   std::filesystem::create_directory(path("odd"));
   write("odd/prediction.json", "[]");
-  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: it must be an object"));
+  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: it is [...]: must be an object"));
   write("odd/prediction.json", "{\"layout\": 3}");
-  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: 'layout' must be a string"));
+  EXPECT_THAT(refused("plan --accuracy @/odd"), HasSubstr("odd/prediction.json: 'layout' is 3: must be a string"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
   EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is decided by `plait plan`, `plait train` and `plait bench step` only"));

@@ -195,7 +195,7 @@ TEST_F(Namespaces, ADelayedLinkIsNamed) {
   // know no more than that it was given up.
   const auto explains = [&](std::size_t rank) {
     const testing::Matcher<std::string> all =
-        AllOf(HasSubstr("rank " + std::to_string(1 - rank) + " does not answer"), HasSubstr("waits in `reduce_"),
+        AllOf(HasSubstr("rank " + std::to_string(1 - rank) + " does not answer"), HasSubstr("waits in `sum of "),
               AnyOf(HasSubstr("the network between it and this rank is cut or too slow"), HasSubstr("has ended")));
     return all.Matches(log(rank));
   };
@@ -215,7 +215,7 @@ TEST_F(Namespaces, ACutCableIsNamed) {
   // It cannot ask rank 0, which keeps the rendezvous, and says what it knows by itself.
   EXPECT_THAT(log(1), AllOf(HasSubstr("rank 0"), AnyOf(HasSubstr("cut off"), HasSubstr("no answer")),
                             HasSubstr("rank 0 does not answer: its process "), HasSubstr("cut or too slow"),
-                            HasSubstr("waits in `reduce_"), HasSubstr("for rank 0")));
+                            HasSubstr("waits in `sum of "), HasSubstr("for rank 0")));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "comm/p2p/process_identity.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
+#include "parallel/collectives.h"
 #include "parallel/make_layout.h"
 
 namespace plait::launch {
@@ -154,12 +155,10 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   using parallel::InstructionKind, parallel::StreamRole;
   parallel::Program program;
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}, {StreamRole::receive, 1}, {StreamRole::send, 1}};
-  program.instructions = {{.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
-                          {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
-                          {.kind = InstructionKind::collective,
-                           .stream = 1,
-                           .bucket = 4,
-                           .collective = {.group = parallel::groups::replicas, .purpose = Purpose::gradients}}};
+  program.instructions = {
+      {.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
+      {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
+      {.kind = InstructionKind::collective, .stream = 1, .bucket = 4, .collective = parallel::gradient_sum()}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.next = 2;
@@ -182,14 +181,13 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
 TEST(WatchdogStandstill, TensorPeersAreWaitedForInExchangesOnly) {
   parallel::Program program;
   program.streams = {{parallel::StreamRole::compute, -1}, {parallel::StreamRole::exchange, -1}};
-  program.instructions = {
-      {.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1},
-      {.kind = parallel::InstructionKind::collective,
-       .stream = 1,
-       .micro_batch = 1,
-       .segment = 2,
-       .collective = {
-           .group = parallel::groups::tensor, .purpose = Purpose::activations, .tensor = model::PassTensor::product}}};
+  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1},
+                          {.kind = parallel::InstructionKind::collective,
+                           .stream = 1,
+                           .micro_batch = 1,
+                           .segment = 2,
+                           .collective = parallel::row_collective(Operation::sum, model::PassTensor::product,
+                                                                  {parallel::BufferKind::product, 0, 0})}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.standings = {{program.streams[0], 0, 0}, {program.streams[1], 1, 0}};

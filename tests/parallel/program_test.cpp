@@ -64,7 +64,7 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
   bool sharded() const { return std::get<1>(GetParam()); }
   bool overlap() const { return std::get<2>(GetParam()); }
   Program program = training_program({.schedule = make_schedule({.micro_batches = micro_batches()}),
-                                      .sizes = {.shape = small_shape(6, false), .micro_batch = {1, 16}},
+                                      .sizes = {.shape = small_shape(6, false), .split = {}, .micro_batch = {1, 16}},
                                       .stages = {{0, 6}},
                                       .rank = 0,
                                       .buckets = buckets(),

@@ -258,10 +258,11 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of(parallel::make_layout(1, 2, 1)), 1101) << "gradients and scalars share one";
   EXPECT_EQ(of(parallel::make_layout(2, 1, 1)), 1101) << "tied gradients and scalars, too";
   EXPECT_EQ(of(parallel::make_layout(1, 1, 2)), 1102) << "a tensor group has its own";
-  EXPECT_EQ(of(parallel::make_layout(1, 2, 2)), 1112) << "tensor, data, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2)), 1113) << "tensor twice, for activations and for gradients; data, and all four";
   EXPECT_EQ(of(parallel::make_layout(1, 1, 2), CollectiveWay::links), 1101) << "only for scalars";
   EXPECT_EQ(of(parallel::make_layout(1, 2, 2), CollectiveWay::links), 1111) << "data, and all four";
-  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), CollectiveWay::library, CollectiveWay::links), 1111) << "tensor, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), CollectiveWay::library, CollectiveWay::links), 1112)
+      << "tensor twice, and all four";
   EXPECT_EQ(of(parallel::make_layout(1, 2, 1), CollectiveWay::library, CollectiveWay::links), 1101) << "only for scalars";
   EXPECT_EQ(of(parallel::make_layout(1, 8, 1)), 1110) << "none was measured among eight";
 }

@@ -27,7 +27,7 @@ class RunStartTest : public TrainerTest {
   // What rank 1 makes of what rank 0 says.
   std::string refusal_of_rank_1(const RunStart& told) {
     store_ = comm::make_thread_rendezvous();
-    meeting(0).say("start", told);
+    meeting(0).say("start", word_of(told));
     comm::Meeting one = meeting(1);
     std::optional<checkpoint::RunLock> lock;
     RunOrigin origin;

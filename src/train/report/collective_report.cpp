@@ -64,6 +64,7 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
     int exchanges = 0, by_kernel = 0;
     for (const parallel::Exchange& e : parallel::exchanges_of(plan.train)) {
       const parallel::Instruction& i = plan.train.at(parallel::first_collective(plan.train, e));
+      if (!parallel::moves_rows(i)) continue;
       ++exchanges;
       if (bytes <= plan.exchanges.longest_beside(i.beside)) ++by_kernel;
     }
