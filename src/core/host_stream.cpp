@@ -108,7 +108,10 @@ class HostStream final : public StreamImpl {
   StreamImpl* companion() const override { return nullptr; }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
-    push({[=] { std::memcpy(to, from, bytes); }, false});
+    push({[=] {
+            if (bytes > 0) std::memcpy(to, from, bytes);  // of nothing, `from` may be null
+          },
+          false});
   }
   void zero(void* memory, std::size_t bytes) override {
     push({[=] { std::memset(memory, 0, bytes); }, false});
