@@ -118,7 +118,8 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
     first_.push_back(n), last_.push_back(n);
     awaited_.push_back(program.at(n).waits);
   }
-  for (const Exchange& e : exchanges_of(program)) {
+  const std::vector<Exchange> exchanges = exchanges_of(program);
+  for (const Exchange& e : exchanges) {
     std::vector<int>& awaited = awaited_[static_cast<std::size_t>(e.last)];
     for (int n = e.first; n <= e.last; ++n) {
       first_[static_cast<std::size_t>(n)] = e.first, last_[static_cast<std::size_t>(n)] = e.last;
@@ -134,7 +135,7 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
     if (on_compute_stream(i) && !i.waits.empty()) waits_.push_back(n);
   }
   // An exchange may end with what does not communicate.
-  for (const Exchange& e : exchanges_of(program)) {
+  for (const Exchange& e : exchanges) {
     if (!communication_kind(program.at(e.last))) communication_.push_back(e.last);
   }
   std::ranges::sort(communication_);
