@@ -15,8 +15,8 @@
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
-#include "launch/calibration_cache.h"
-#include "train/trained_model.h"
+#include "interop/trained_model.h"
+#include "site/calibration_cache.h"
 #include "usage.h"
 
 namespace plait {
@@ -99,17 +99,17 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
   command->add_flag("--json", o->json, "One JSON document on stdout");
   add_rank_options(*command, o->request.ranks, o->timeout_s);
   command->callback([o, &status, argc, argv] {
-    o->request.config = load_config(o->config, o->set, train::read_model_directory);
+    o->request.config = load_config(o->config, o->set, interop::read_model_directory);
     o->request.communication = !o->segments_only;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");
     o->request.argv.assign(argv, argv + argc);
-    if (!o->out.empty()) launch::prepare_to_save(o->out);
+    if (!o->out.empty()) site::prepare_to_save(o->out);
     const plan::Calibration calibration = calibrate_with_progress(o->request);
-    const std::string path = o->out.empty() ? launch::calibration_path(calibration.device, calibration.model) : o->out;
+    const std::string path = o->out.empty() ? site::calibration_path(calibration.device, calibration.model) : o->out;
     if (path.empty())
       throw ConfigError("bench calibrate: neither XDG_CACHE_HOME nor HOME is set; say where to write with --out");
-    launch::save_calibration(calibration, path);
+    site::save_calibration(calibration, path);
     if (o->json) {
       std::cout << to_json(calibration).dump(2) << '\n';
     } else {

@@ -1,5 +1,5 @@
 #include "bench_options.h"
-#include "core/config_limits.h"
+#include "core/limits.h"
 #include "core/message.h"
 #include "usage.h"
 

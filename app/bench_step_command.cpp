@@ -8,19 +8,19 @@
 
 #include "bench/step_benchmark.h"
 #include "bench_commands.h"
-#include "core/config.h"
-#include "core/config_limits.h"
-#include "core/config_schema.h"
+#include "config/config.h"
+#include "config/schema.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/limits.h"
 #include "core/plural.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
+#include "interop/trained_model.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
-#include "train/trained_model.h"
 #include "usage.h"
 
 namespace plait {
@@ -36,7 +36,7 @@ struct StepOptions {
 
 Config configuration(const StepOptions& o) {
   if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either a configuration file or --model PRESET");
-  if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
+  if (!o.config.empty()) return load_config(o.config, o.set, interop::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
   // Random tokens have no vocabulary of their own: if the preset leaves it to the tokenizer it is that of bytes.
   const bool has_vocab = std::ranges::any_of(

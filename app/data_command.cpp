@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "core/config.h"
-#include "core/config_schema.h"
+#include "config/config.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_file.h"
@@ -19,9 +19,9 @@
 #include "data/dataset.h"
 #include "data/files.h"
 #include "data/pack.h"
+#include "interop/trained_model.h"
 #include "interruptible_task.h"
 #include "train/batch_file.h"
-#include "train/trained_model.h"
 #include "usage.h"
 
 namespace plait {
@@ -135,7 +135,7 @@ std::unique_ptr<data::Tokenizer> take_tokenizer_and_documents(PackArguments& arg
     data.chat_template = *named<ChatFormat>(arguments.chat_template);
     data.document_token.place = *named<DocumentTokenPlace>(arguments.place);
   } else {
-    const Config config = load_config(arguments.config, {}, train::read_model_directory);
+    const Config config = load_config(arguments.config, {}, interop::read_model_directory);
     data = config.data;
     if (arguments.named->count() == 0 && data::has_text(data.tokenizer)) tokenizer = data::create_tokenizer(config);
     if (arguments.named->count() == 0 && !tokenizer)
@@ -231,7 +231,7 @@ struct BatchesArguments {
 
 // The batches are the same in every layout.
 void write_batches(const BatchesArguments& a) {
-  const Config config = load_config(a.config, a.set, train::read_model_directory);
+  const Config config = load_config(a.config, a.set, interop::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
   InterruptibleTask task("writing");

@@ -10,17 +10,18 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "commands.h"
-#include "core/config.h"
-#include "core/config_schema.h"
+#include "config/config.h"
+#include "config/schedule_table.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/message.h"
 #include "core/plural.h"
-#include "core/schedule_table.h"
 #include "core/task_progress.h"
+#include "interop/any_weights.h"
+#include "interop/trained_model.h"
 #include "launch/agreement.h"
-#include "launch/job_planning.h"
+#include "launch/settled_job.h"
 #include "train/evaluation.h"
-#include "train/trained_model.h"
 #include "verify/layouts.h"
 
 namespace plait {
@@ -59,7 +60,7 @@ void require_any_number(const ParallelConfig& parallel) {
 }
 
 Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
-  const Config trained = train::trained_config(run);
+  const Config trained = interop::trained_config(run);
   std::vector<std::string> overrides = verify::serial_overrides();
   overrides.push_back("comm.p2p_pairs=[]");  // of the run's ranks, which may be more
   overrides.push_back("comm.braid=none");    // there is one pass, which has no partner
@@ -88,7 +89,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   batch_axes.for_each([&](Axis axis) { batch *= last_of(overrides, axis_key(axis), 1); });
   overrides.push_back("train.global_batch=" + std::to_string(batch));
   try {
-    Config config = train::trained_config(run, overrides);
+    Config config = interop::trained_config(run, overrides);
     require_any_number(config.parallel);
     return config;
   } catch (const ConfigError& error) {
@@ -135,7 +136,7 @@ void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--set", o->set, "Override a value of the run's configuration (repeatable)")->type_name("PATH=VALUE");
   command->add_flag("--json", o->json, "One JSON document on stdout")->excludes(tokens);
   command->callback([o, &status, argc, argv] {
-    const checkpoint::FoundCheckpoint found = checkpoint::find_weights(o->weights);
+    const checkpoint::FoundCheckpoint found = interop::find_weights(o->weights);
     auto [job, joined, passed] = launch::begin_job([&] { return config_of(*o, found.directory); });
     train::EvaluationRequest request{.job = std::move(job),
                                      .checkpoint = found.directory,

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/huggingface/weights.h"
 #include "commands.h"
 #include "core/message.h"
+#include "interop/foreign_models.h"
+#include "interop/weights.h"
 #include "interruptible_task.h"
-#include "train/foreign_models.h"
 #include "usage.h"
 
 namespace plait {
@@ -29,16 +29,16 @@ std::vector<std::string> with_progress(const char* what, Request request, Work&&
 }  // namespace
 
 void add_import_commands(CLI::App& app, int& status) {
-  auto in = std::make_shared<train::ImportRequest>();
+  auto in = std::make_shared<interop::ImportRequest>();
   CLI::App* import = app.add_subcommand("import", "Take over a model of Hugging Face transformers");
   import->add_option("HF_DIR", in->model, "Directory with config.json, safetensors and tokenizer")->required();
   import->add_option("--out", in->out, "Run directory to make")->required()->type_name("RUN_DIR");
   import->callback([in, &status] {
-    print_notes(with_progress("importing", *in, train::import_model));
+    print_notes(with_progress("importing", *in, interop::import_model));
     status = 0;
   });
 
-  auto out = std::make_shared<train::ExportRequest>();
+  auto out = std::make_shared<interop::ExportRequest>();
   auto dtype = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("export", "Write a trained model for Hugging Face transformers");
   command
@@ -55,8 +55,8 @@ void add_import_commands(CLI::App& app, int& status) {
       ->capture_default_str()
       ->check(whole_number(out->most_bytes, 1));
   command->callback([out, dtype, &status] {
-    out->dtype = checkpoint::huggingface::weight_type_named(*dtype);
-    print_notes(with_progress("exporting", *out, train::export_model));
+    out->dtype = interop::weight_type_named(*dtype);
+    print_notes(with_progress("exporting", *out, interop::export_model));
     status = 0;
   });
 }

@@ -11,28 +11,28 @@
 #include <numeric>
 
 #include "commands.h"
-#include "core/config.h"
-#include "core/config_limits.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/format_bytes.h"
 #include "core/format_count.h"
+#include "core/limits.h"
 #include "core/plural.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
 #include "data/tokenizer.h"
-#include "launch/job_planning.h"
+#include "interop/trained_model.h"
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
-#include "parallel/program_grid.h"
-#include "parallel/schedule_timeline.h"
-#include "parallel/validator.h"
+#include "parallel/program/program_grid.h"
+#include "parallel/proof/validator.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "plan/report.h"
 #include "plan/simulation/simulated_trace.h"
+#include "site/site_planning.h"
 #include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
-#include "train/trained_model.h"
 #include "usage.h"
 
 namespace plait {
@@ -45,23 +45,23 @@ constexpr int most_traced = 16;
 struct PlanOptions {
   std::string config;
   std::vector<std::string> set, accuracy;
-  launch::PlanningWish wish;
+  site::PlanningWish wish;
   std::string trace, schedule_csv;
   int width = 0;
   bool json = false, programs = false, grid = false;
 };
 
 struct Plan {
-  launch::SitedPlan sited;
+  site::SitedPlan sited;
   parallel::ProgramSet programs;  // of all ranks
   const std::vector<parallel::RankPlan>& stages() const { return sited.job.stages; }
 };
 
 Plan make_plan(const PlanOptions& o) {
-  const Config config = load_config(o.config, o.set, train::read_model_directory);
+  const Config config = load_config(o.config, o.set, interop::read_model_directory);
   const std::int64_t vocab = data::vocabulary(config);
   TaskProgress progress("planning");
-  launch::PlanningWish wish = o.wish;
+  site::PlanningWish wish = o.wish;
   wish.progress = progress.callback();
   Plan plan{.sited = plan_on_site(config, vocab, wish), .programs = {}};
   plan.programs = parallel::training_programs(plan.stages());
@@ -163,7 +163,7 @@ nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
 
 // For all ranks, or for one per pipeline coordinate if a browser could not show all.
 void write_trace(const Plan& plan, const std::string& file) {
-  const launch::SitedPlan& sited = plan.sited;
+  const site::SitedPlan& sited = plan.sited;
   const plan::Site site{.machine = sited.machine, .fabric = sited.fabric.get(), .kind = sited.kind};
   const parallel::Layout& layout = plan.stages().front().layout;
   std::vector<int> ranks(static_cast<std::size_t>(layout.ranks()));

@@ -7,16 +7,17 @@
 #include <optional>
 
 #include "commands.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "core/message.h"
 #include "core/status_line.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "data/files.h"
-#include "launch/launch_environment.h"
-#include "launch/live_graph.h"
+#include "interop/trained_model.h"
 #include "launch/stop_signals.h"
+#include "site/devices.h"
+#include "site/live_graph.h"
 #include "study/display.h"
 #include "study/expression.h"
 #include "study/progress.h"
@@ -28,7 +29,6 @@
 #include "study/study_folder.h"
 #include "study_commands.h"
 #include "topology/topology_json.h"
-#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -122,7 +122,7 @@ int run(const StudyOptions& o) {
     return measure_and_finish(o.resume, o);
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
-  const Config config = load_config(o.config, o.set, train::read_model_directory);
+  const Config config = load_config(o.config, o.set, interop::read_model_directory);
   study::check_simulated_device(config);
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");  // before minutes have passed
@@ -160,9 +160,9 @@ std::vector<study::Point> listed_points(const Config& config, const train::Envir
 }
 
 nlohmann::ordered_json topology_here(const Config& config) {
-  const launch::DeviceChoice devices = launch::choose_devices(config);
+  const site::DeviceChoice devices = site::choose_devices(config);
   if (devices.kind == DeviceKind::host) return nullptr;
-  return topology::to_json(launch::live_graph(devices.count));
+  return topology::to_json(site::live_graph(devices.count));
 }
 
 study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o) {

@@ -11,7 +11,7 @@
 #include "core/cpu_binding.h"
 #include "core/message.h"
 #include "core/terminal.h"
-#include "launch/rank_binding.h"
+#include "site/rank_binding.h"
 #include "topology/describe.h"
 #include "topology/import.h"
 #include "topology/live.h"
@@ -81,7 +81,7 @@ std::string ranks_here(const Graph& graph) {
   for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
   std::string text = "\nRanks\n", why;
   if (visible > 0)
-    text += "  " + launch::binding_text(devices, RankBinding::automatic) + "\n";
+    text += "  " + site::binding_text(devices, RankBinding::automatic) + "\n";
   else
     cuda_device_count(&why);
   if (visible < all) {

@@ -8,18 +8,18 @@
 
 #include "checkpoint/run_directory.h"
 #include "commands.h"
-#include "core/config.h"
-#include "core/config_schema.h"
+#include "config/config.h"
+#include "config/schema.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "core/message.h"
 #include "core/status_line.h"
+#include "interop/trained_model.h"
 #include "launch/agreement.h"
-#include "launch/job_planning.h"
+#include "launch/settled_job.h"
 #include "launch/stop_signals.h"
 #include "plan/report.h"
-#include "train/trained_model.h"
 #include "train/trainer.h"
 
 namespace plait {
@@ -54,8 +54,8 @@ Config given_config(const TrainOptions& options) {
   if (!options.resume.empty() && (!options.init_from.empty() || options.with_optimizer)) {
     throw ConfigError("train: --resume goes on with a run, --init-from starts a new one: give one of the two");
   }
-  if (!options.config.empty()) return load_config(options.config, overrides_of(options), train::read_model_directory);
-  if (!options.init_from.empty()) return train::trained_config(options.init_from, overrides_of(options));
+  if (!options.config.empty()) return load_config(options.config, overrides_of(options), interop::read_model_directory);
+  if (!options.init_from.empty()) return interop::trained_config(options.init_from, overrides_of(options));
   if (options.resume.empty()) throw ConfigError("train: give a configuration file, --resume RUN_DIR or --init-from RUN_DIR");
   return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), overrides_of(options));
 }

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
+#include "config/suggestion.h"
 #include "core/error.h"
-#include "core/suggestion.h"
 #include "core/terminal.h"
 
 namespace plait {

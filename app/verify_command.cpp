@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "commands.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "train/trained_model.h"
+#include "interop/trained_model.h"
 #include "verify/report_json.h"
 #include "verify/report_junit.h"
 #include "verify/report_table.h"
@@ -27,7 +27,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
   const verify::ConfigSource source = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = o.set;
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return load_config(o.config, all, train::read_model_directory);
+    return load_config(o.config, all, interop::read_model_directory);
   };
   if (!o.job.empty()) return verify::run_verify_rank(verify::verify_job_from(o.job));
   // Checked first: minutes of work must not end with a file that cannot be written.

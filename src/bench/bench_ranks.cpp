@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "launch/agreement.h"
 #include "launch/launch_environment.h"
+#include "site/outside_launcher.h"
 
 namespace plait::bench {
 
@@ -30,7 +31,7 @@ std::shared_ptr<comm::Rendezvous> join(const Config& config, const BenchRanks& r
   if (ranks.rendezvous.empty()) {
     throw ConfigError(
         {{"--rendezvous", "",
-          launch::started_from_outside()->launcher +
+          site::started_from_outside()->launcher +
               " has started this process as one of several ranks, which need a directory that all of them share, or "
               "tcp (as launch.rendezvous)",
           "", 0}});
@@ -48,7 +49,7 @@ std::shared_ptr<comm::Rendezvous> join(const Config& config, const BenchRanks& r
 launch::LaunchPlan plan_bench(const BenchRanks& ranks, const std::vector<std::string>& argv) {
   Config config;
   config.launch.ranks = ranks.ranks;
-  const bool external = !ranks.processes && launch::started_from_outside();
+  const bool external = !ranks.processes && site::started_from_outside();
   config.launch.mode = external ? LaunchMode::external : ranks.processes ? LaunchMode::processes : LaunchMode::threads;
   config.launch.device = ranks.device;
   config.launch.rendezvous = ranks.rendezvous;

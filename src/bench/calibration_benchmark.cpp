@@ -17,12 +17,12 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "core/statistics.h"
-#include "launch/calibration_cache.h"
-#include "launch/job_planning.h"
-#include "launch/launch_environment.h"
-#include "launch/live_graph.h"
-#include "parallel/exchanges.h"
+#include "launch/settled_job.h"
+#include "parallel/program/exchanges.h"
 #include "plan/step_costs.h"
+#include "site/calibration_cache.h"
+#include "site/live_graph.h"
+#include "site/outside_launcher.h"
 
 namespace plait::bench {
 namespace {
@@ -37,7 +37,7 @@ struct Times {
   std::optional<double> update;  // seconds per byte that it moves; none if a step was not finite
 };
 
-// By instruction, the computation that its time counts for: an exchange (parallel/exchanges.h) counts as its norm.
+// By instruction, the computation that its time counts for: an exchange (parallel/program/exchanges.h) counts as its norm.
 std::vector<InstructionKind> computations_of(const parallel::Program& program) {
   std::vector<InstructionKind> kinds;
   for (const parallel::Instruction& i : program.instructions) kinds.push_back(i.kind);
@@ -341,11 +341,11 @@ void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, con
 }
 
 // One pair of GPUs for each kind of link; CPUs have none.
-std::vector<launch::LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
-  const std::vector<launch::LinkedPair> any{{"", 0, 1}};
+std::vector<site::LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
+  const std::vector<site::LinkedPair> any{{"", 0, 1}};
   if (!gpus) return any;
   try {
-    std::vector<launch::LinkedPair> pairs = launch::a_pair_of_each_link(launch::live_graph(ranks));
+    std::vector<site::LinkedPair> pairs = site::a_pair_of_each_link(site::live_graph(ranks));
     return pairs.empty() ? any : pairs;
   } catch (const ConfigError& error) {
     request.note(fmt::format("using messages between ranks 0 and 1 for all pairs: {}", error.what()));
@@ -357,11 +357,11 @@ std::vector<launch::LinkedPair> pairs_to_measure(const CalibrationRequest& reque
 void measure_messages(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   const bool gpus = launch_plan.devices.front().is_cuda();
-  const std::vector<launch::LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
+  const std::vector<site::LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
   P2pBenchmarkRequest bench;
   bench.ranks = request.ranks;
   bench.ranks.ranks = launch_plan.ranks;
-  for (const launch::LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
+  for (const site::LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
   bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
   bench.rounds = request.rounds;
   bench.products = false;
@@ -399,7 +399,7 @@ launch::LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
 }  // namespace
 
 plan::Calibration calibrate(const CalibrationRequest& request) {
-  if (const auto outside = launch::started_from_outside()) {
+  if (const auto outside = site::started_from_outside()) {
     throw ConfigError(
         "bench calibrate: " + outside->launcher +
         " has started more than one process, but this measures one host, with its ranks as threads of one process: start "
@@ -409,8 +409,8 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   const bool gpus = launch_plan.devices.front().is_cuda();
   const std::int64_t vocab = request.config.model.vocab > 0 ? request.config.model.vocab : data::vocabulary(request.config);
   plan::Calibration calibration;
-  calibration.device = launch::calibration_device(launch_plan.devices.front().kind);
-  calibration.model = launch::model_key_of(request.config, vocab, launch_plan.devices.front().kind);
+  calibration.device = site::calibration_device(launch_plan.devices.front().kind);
+  calibration.model = site::model_key_of(request.config, vocab, launch_plan.devices.front().kind);
   request.note(fmt::format("segments of {} on {} ranks at once", calibration.model, launch_plan.ranks));
   const auto reached = [&](double of_communication, const std::string& what) {
     request.note(what);

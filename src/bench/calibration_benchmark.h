@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/bench_ranks.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/progress_callback.h"
 #include "plan/calibration.h"
 

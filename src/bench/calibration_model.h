@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/absent_groups.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "runtime/interpreter.h"
 #include "train/batch_sources.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/calibration_model.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "launch/launch_plan.h"
 
 namespace plait::bench {

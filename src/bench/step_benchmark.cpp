@@ -14,12 +14,13 @@
 #include "core/statistics.h"
 #include "core/unsigned_nan.h"
 #include "data/tokenizer.h"
-#include "launch/job_planning.h"
 #include "launch/launch.h"
-#include "launch/launch_environment.h"
+#include "launch/settled_job.h"
 #include "model/model_flops.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
+#include "site/devices.h"
+#include "site/outside_launcher.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
 #include "train/report/overlap_bounds.h"
@@ -168,9 +169,9 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
   const Config& config = request.config;
   std::optional<topology::Nvml> nvml;
   std::optional<ConditionSampler> conditions;  // on rank 0's host
-  if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
+  if (request.raw && rank.is_main && site::launch_mode(config) != LaunchMode::external) {
     std::vector<Device> devices;
-    for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
+    for (int r = 0; r < rank.size; ++r) devices.push_back(site::placed_device(config, rank.device.kind, r));
     nvml.emplace();
     conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
   }
@@ -234,7 +235,7 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
 Json benchmark_alone(const StepBenchmarkRequest& request) {
   const Config& config = request.config;
   request.progress(0, "setting up");
-  const DeviceKind kind = launch::choose_devices(config).kind;
+  const DeviceKind kind = site::choose_devices(config).kind;
   const Device device{kind, 0};
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const parallel::RankPlan plan = plan_alone(request, tokenizer->vocab(), kind);

@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/huggingface/foreign_weights.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -113,14 +112,6 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
 bool is_lone_checkpoint(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path / Manifest::file_name, ignored) && !checkpoint_of_run(path);
-}
-
-FoundCheckpoint find_weights(const std::filesystem::path& path) {
-  if (!is_lone_checkpoint(path) && !huggingface::is_model_directory(path)) return find_checkpoint(path);
-  const std::filesystem::path directory = std::filesystem::canonical(path);
-  const auto reader = open_weights(directory);
-  reader->verify();
-  return {directory, directory, reader->step()};
 }
 
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step) {

@@ -45,10 +45,6 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path);
 // True for a checkpoint outside any run directory, such as a copy under any name.
 bool is_lone_checkpoint(const std::filesystem::path& path);
 
-// Like find_checkpoint, for callers that only read weights (open_weights() in weights_reader.h): also accepts a lone
-// checkpoint, or a model of transformers. `run_dir` is then the same directory.
-FoundCheckpoint find_weights(const std::filesystem::path& path);
-
 // Renames checkpoints newer than `step` to "abandoned-step-...", which nothing lists or prunes; returns the new names. A run
 // that resumes from `step` calls this first: otherwise its own later checkpoints would mix with those of the history it left.
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step);

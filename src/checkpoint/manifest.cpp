@@ -3,9 +3,9 @@
 #include <string_view>
 
 #include "checkpoint/checksum.h"
-#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/json_file.h"
+#include "core/limits.h"
 #include "core/record.h"
 
 namespace plait::checkpoint {

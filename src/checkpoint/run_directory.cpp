@@ -8,10 +8,10 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "core/config_schema.h"
+#include "config/schedule_file.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/schedule_file.h"
 
 namespace plait::checkpoint {
 namespace fs = std::filesystem;

@@ -18,4 +18,10 @@ std::vector<FileSpec> training_tensors(const std::vector<model::Parameter>& para
   return {weights, moments};
 }
 
+void expect_training_tensors(const WeightsReader& weights, const model::ModelShape& shape, DType dtype, Restored what) {
+  std::vector<FileSpec> files = training_tensors(model::parameters(shape), dtype);
+  if (what == Restored::everything) return weights.expect(files);
+  weights.expect({files.front()}, {files.begin() + 1, files.end()});
+}
+
 }  // namespace plait::checkpoint

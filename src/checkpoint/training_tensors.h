@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_spec.h"
+#include "checkpoint/weights_reader.h"
 #include "model/parameters.h"
 
 namespace plait::checkpoint {
@@ -15,5 +16,10 @@ std::vector<FileSpec> training_tensors(const std::vector<model::Parameter>& para
 
 std::string exp_avg_name(const model::Parameter& parameter);     // "blocks.0.attention.qkv.weight.exp_avg"
 std::string exp_avg_sq_name(const model::Parameter& parameter);  // "blocks.0.attention.qkv.weight.exp_avg_sq"
+
+enum class Restored { everything, weights };
+
+// ConfigError, listing every difference, unless the weights are those of a model of this shape, to the extent of `what`.
+void expect_training_tensors(const WeightsReader& weights, const model::ModelShape& shape, DType dtype, Restored what);
 
 }  // namespace plait::checkpoint

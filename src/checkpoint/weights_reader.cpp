@@ -6,9 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checksum.h"
-#include "checkpoint/huggingface/foreign_weights.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/first_problems.h"
@@ -88,11 +86,6 @@ std::string contents_digest(const std::filesystem::path& directory) {
   std::string all;
   for (const std::uint64_t hash : xxh3(ranges)) all += to_hex(hash);
   return to_hex(xxh3(all));
-}
-
-std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory) {
-  if (huggingface::is_model_directory(directory)) return std::make_unique<huggingface::ForeignWeights>(directory);
-  return std::make_unique<CheckpointReader>(directory);
 }
 
 }  // namespace plait::checkpoint

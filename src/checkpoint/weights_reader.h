@@ -1,5 +1,5 @@
 // Reads a model's weights by plait's parameter names, in any part, from a checkpoint (checkpoint_reader.h) or from files of
-// transformers (huggingface/foreign_weights.h). Code that loads weights does not know which.
+// transformers (interop/foreign_weights.h). Code that loads weights does not know which.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +61,5 @@ std::string files_identity(const std::filesystem::path& directory);
 // A digest of all bytes of the tensor files there, which must be read for it: 16 hexadecimal digits. For files without
 // checksums.
 std::string contents_digest(const std::filesystem::path& directory);
-
-// Opens a directory that find_weights() returned.
-std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory);
 
 }  // namespace plait::checkpoint

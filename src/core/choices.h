@@ -133,7 +133,7 @@ template <>
 inline constexpr auto names<CollectiveWay> =
     std::to_array<Name<CollectiveWay>>({{CollectiveWay::links, "links"}, {CollectiveWay::library, "library"}});
 
-// comm.braid: which passes are computed segment by segment by turns (parallel/braids.h)
+// comm.braid: which passes are computed segment by segment by turns (parallel/schedule/braids.h)
 enum class Braid {
   none,
   passes,  // those beside each other where that holds up nobody, and the pairs of a schedule file
@@ -154,7 +154,7 @@ template <>
 inline constexpr auto names<Mover> = std::to_array<Name<Mover>>(
     {{Mover::copy_engine, "copy_engine"}, {Mover::sm_write, "sm_write"}, {Mover::sm_read, "sm_read"}});
 
-// launch.bind: whether a rank runs on the processors near its GPU (launch/rank_binding.h)
+// launch.bind: whether a rank runs on the processors near its GPU (site/rank_binding.h)
 enum class RankBinding { automatic, none };
 template <>
 inline constexpr auto names<RankBinding> =

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data_config.h"
+#include "config/data_config.h"
 
 namespace plait::data {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/data_config.h"
+#include "config/data_config.h"
 #include "data/chat_encoder.h"
 #include "data/document_marks.h"
 #include "data/tokenizer.h"

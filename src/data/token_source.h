@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data_config.h"
+#include "config/data_config.h"
 #include "data/document_marks.h"
 #include "data/files.h"
 #include "data/tokenizer.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "data/huggingface/added_tokens.h"
 #include "data/text_parts.h"
 

@@ -14,16 +14,17 @@
 #include <utility>
 
 #include "comm/make_communicator.h"
+#include "config/schedule_file.h"
+#include "config/tcp_place.h"
 #include "core/error.h"
 #include "core/first_problems.h"
 #include "core/milliseconds_of.h"
-#include "core/schedule_file.h"
-#include "core/tcp_place.h"
 #include "core/version.h"
 #include "data/document_index.h"
 #include "data/files.h"
 #include "launch/launch_environment.h"
 #include "ops/library_versions.h"
+#include "site/devices.h"
 
 namespace plait::launch {
 namespace {
@@ -133,7 +134,7 @@ std::vector<Fact> facts_of(const Config& config) {
   }
   facts.push_back({"version of plait", to_string(build_version())});
   try {
-    const DeviceKind kind = choose_devices(config).kind;
+    const DeviceKind kind = site::choose_devices(config).kind;
     facts.push_back({"kind of device", kind == DeviceKind::cuda ? "GPU" : "CPU"});
     facts.push_back({"communication", comm::backend_name(kind)});
     for (const ops::LibraryVersion& library : ops::library_versions(kind))

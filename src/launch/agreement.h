@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "launch/rank_context.h"
 
 namespace plait::launch {
@@ -20,7 +20,7 @@ struct Fact {
 };
 
 // The facts of this process:
-//   every key of the configuration, except those that name something of a host (shared_values() in core/config.h);
+//   every key of the configuration, except those that name something of a host (shared_values() in config/config.h);
 //   every file of data.train, data.validation and the tokenizer: its name, size and modification time in whole seconds, which
 //   copies between hosts keep (cp -p, rsync -t, tar);
 //   for a schedule from a file, a checksum of its contents;

@@ -11,9 +11,9 @@
 
 #include "comm/tcp/rendezvous.h"
 #include "comm/tcp/socket.h"
+#include "config/tcp_place.h"
 #include "core/error.h"
 #include "core/milliseconds_of.h"
-#include "core/tcp_place.h"
 #include "core/whole_number.h"
 
 namespace plait::launch {

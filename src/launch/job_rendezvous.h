@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/rendezvous.h"
-#include "core/config.h"
+#include "config/config.h"
 
 namespace plait::launch {
 

@@ -9,9 +9,9 @@
 #include "comm/nccl_environment.h"
 #include "core/error.h"
 #include "launch/launch_processes.h"
-#include "launch/rank_binding.h"
 #include "launch/stop_signals.h"
 #include "ops/blas_threads.h"
+#include "site/rank_binding.h"
 
 namespace plait::launch {
 
@@ -37,7 +37,7 @@ namespace {
 void run_rank(RankContext& context, RankBinding bind, const std::function<void(RankContext&)>& body,
               const std::function<void(std::exception_ptr)>& note) {
   try {
-    bind_rank(context.rank, context.device, bind);
+    site::bind_rank(context.rank, context.device, bind);
     make_current(context.device);
     body(context);
   } catch (...) {

@@ -5,191 +5,52 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "core/whole_number.h"
 #include "launch/job_rendezvous.h"
 #include "launch/launch.h"
 #include "launch/launch_processes.h"
+#include "site/devices.h"
+#include "site/environment_number.h"
+#include "site/outside_launcher.h"
 
 namespace plait::launch {
 namespace {
 
-// -1: not set, or not a number from 0 on.
-int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? std::max(whole_number<int>(text).value_or(-1), -1) : -1;
-}
-
-// A launcher that sets a process's place in the environment.
-struct OutsideLauncher {
-  const char* name;
-  const char* rank;
-  const char* size;
-  const char* local_rank;                   // null: each rank is alone on its host
-  std::array<const char*, 3> job_id;        // together they name the job and its restart; may be unset
-  bool (*is_here)() = [] { return true; };  // true if the other variables describe this process
-};
-
-// Slurm's variables are inherited by everything below a batch script or a shell, where they describe the allocation. Processes
-// started by srun have the number of a job step; batch scripts, and shells of salloc with
-// LaunchParameters=use_interactive_step, have none or a reserved one at the end of the range.
-bool in_step_of_slurm() {
-  const bool shell = std::getenv("SLURM_PTY_PORT") && ::isatty(STDIN_FILENO) == 1;  // srun --pty: task 0 alone has the terminal
-  return number_in("SLURM_STEP_ID") >= 0 && number_in("SLURM_STEP_NUM_TASKS") > 1 && !shell;
-}
-
-// The operators of Kubernetes that set these variables set no rank within the host, since every pod is one.
-bool in_pod_of_a_job() { return std::getenv("MASTER_ADDR") && std::getenv("MASTER_PORT") && !std::getenv("LOCAL_RANK"); }
-
-// mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
-constexpr std::array<OutsideLauncher, 4> outside_launchers = {{
-    {"Kubernetes", "RANK", "WORLD_SIZE", nullptr, {"", "", ""}, in_pod_of_a_job},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", ""}},
-    {"Open MPI",
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", ""}},
-    {"Slurm",
-     "SLURM_PROCID",
-     "SLURM_NTASKS",
-     "SLURM_LOCALID",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
-     in_step_of_slurm},
-}};
-
-// A launcher that has set this process's rank, or the number of ranks.
-struct Spoken {
-  const OutsideLauncher* launcher;
-  bool is_here;   // it describes this process, and not the shell or script around it
-  bool is_whole;  // and gives a complete place in a larger job
-  bool is_alone;  // or says that there are no others
-};
-
-// The most complete comes first: a whole place, then a rank, then a number of ranks.
-std::vector<Spoken> who_has_spoken() {
-  std::vector<Spoken> spoken;
-  for (const OutsideLauncher& launcher : outside_launchers) {
-    const bool told_by_name = launcher.local_rank,
-               is_here = launcher.is_here();  // without a local rank, launchers are recognised by the variables they do not set
-    if ((!std::getenv(launcher.rank) && !std::getenv(launcher.size)) || !(told_by_name || is_here)) continue;
-    const int rank = number_in(launcher.rank), size = number_in(launcher.size);
-    const bool has_local = !launcher.local_rank || number_in(launcher.local_rank) >= 0;
-    spoken.push_back({.launcher = &launcher,
-                      .is_here = is_here,
-                      .is_whole = is_here && size > 1 && rank >= 0 && rank < size && has_local,
-                      .is_alone = size == 1 && rank <= 0});
-  }
-  std::ranges::stable_sort(spoken, std::greater<>(),
-                           [](const Spoken& s) { return std::pair(s.is_whole, std::getenv(s.launcher->rank) != nullptr); });
-  return spoken;
-}
-
-// The launcher that has started this process together with others.
-const OutsideLauncher* present_launcher() {
-  const std::vector<Spoken> spoken = who_has_spoken();
-  return !spoken.empty() && spoken.front().is_whole ? spoken.front().launcher : nullptr;
-}
-
-// The launcher whose variables launch.mode external reads.
-const OutsideLauncher& launcher_of_ranks() {
-  if (const std::vector<Spoken> spoken = who_has_spoken(); !spoken.empty()) return *spoken.front().launcher;
-  std::string expected;
-  for (const OutsideLauncher& launcher : outside_launchers)
-    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
-  throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
-}
-
-// The variable as a number from `least` on; otherwise adds to `problems`.
-int number_of(const char* variable, std::vector<ConfigProblem>& problems, int least = 0) {
-  const int number = number_in(variable);
-  if (number >= least) return number;
-  const char* text = std::getenv(variable);
-  const std::string rule =
-      text ? "must be a number from " + std::to_string(least) + " to " + std::to_string(std::numeric_limits<int>::max())
-           : "is missing";
-  problems.push_back({std::string("environment variable ") + variable, text ? text : "", rule, "", 0});
-  return 0;
-}
-
-void check_place(int rank, int size, const char* rank_name, std::vector<ConfigProblem>& problems) {
-  if (problems.empty() && rank >= size) {
-    problems.push_back({std::string("environment variable ") + rank_name, std::to_string(rank),
-                        "must be less than the number of ranks, " + std::to_string(size), "", 0});
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
-// Names this job and this restart of it, so that no rank reads an earlier one's addresses.
-std::string job_name(const OutsideLauncher& launcher) {
-  std::string name = "plait-job";
-  for (const char* variable : launcher.job_id) {
-    const char* text = *variable ? std::getenv(variable) : nullptr;
-    if (!text || !*text) continue;
-    name += '-';
-    for (const char* c = text; *c; ++c) name += std::isalnum(static_cast<unsigned char>(*c)) ? *c : '_';
-  }
-  return name;
-}
-
 Device external_device(const Config& config, int local_rank) {
-  const DeviceChoice devices = choose_devices(config);
+  const site::DeviceChoice devices = site::choose_devices(config);
   if (devices.kind == DeviceKind::host) return {DeviceKind::host, local_rank};
   if (devices.count == 1) return {DeviceKind::cuda, 0};  // the launcher shows each rank its own GPU only
   if (local_rank >= devices.count) {
-    throw ConfigError({{std::string("environment variable ") + launcher_of_ranks().local_rank, std::to_string(local_rank),
+    throw ConfigError({{"environment variable " + site::local_rank_variable(), std::to_string(local_rank),
                         "this host has only " + std::to_string(devices.count) + " GPUs, and each rank needs its own", "", 0}});
   }
   return {DeviceKind::cuda, local_rank};
 }
 
-RankContext external_place(const Config& config) {
-  const OutsideLauncher& launcher = launcher_of_ranks();
-  std::vector<ConfigProblem> problems;
+RankContext outside_context(const Config& config) {
+  const site::OutsidePlace place = site::outside_place(config);
   RankContext context;
-  context.rank = number_of(launcher.rank, problems);
-  context.size = number_of(launcher.size, problems, 1);
-  context.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
-  if (config.launch.rendezvous.empty()) {
-    const std::string who = config.launch.mode ? "launch.mode external needs"
-                                               : std::string(launcher.name) + " has started this process as one of " +
-                                                     std::to_string(context.size) + " ranks, which need";
-    problems.push_back({"launch.rendezvous", "", who + " a directory that all of them share, or tcp", "", 0});
-  }
-  check_place(context.rank, context.size, launcher.rank, problems);
-  context.is_main = context.rank == 0;
+  context.rank = place.rank;
+  context.size = place.size;
+  context.local_rank = place.local_rank;
+  context.is_main = place.rank == 0;
   return context;
 }
-
-}  // namespace
-
-Device placed_device(const Config& config, DeviceKind kind, int rank) {
-  const std::vector<std::int64_t>& given = config.placement.devices;
-  const auto index = static_cast<std::size_t>(rank);
-  return {kind, kind == DeviceKind::cuda && index < given.size() ? static_cast<int>(given[index]) : rank};
-}
-
-namespace {
 
 RankContext child_place() {
   std::vector<ConfigProblem> problems;
   RankContext context;
-  context.rank = number_of(rank_variable, problems);
-  context.size = number_of(size_variable, problems, 1);
-  const int launcher = number_of(launcher_variable, problems);
-  check_place(context.rank, context.size, rank_variable, problems);
+  context.rank = site::number_of(rank_variable, problems);
+  context.size = site::number_of(size_variable, problems, 1);
+  const int launcher = site::number_of(launcher_variable, problems);
+  site::check_place(context.rank, context.size, rank_variable, problems);
 
   // No rank outlives its launcher. If the launcher died before this call, this process already has another parent.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) throw CommError(std::string("prctl(PR_SET_PDEATHSIG): ") + std::strerror(errno));
@@ -202,32 +63,17 @@ RankContext child_place() {
 
 }  // namespace
 
-std::optional<OutsideRank> started_from_outside() {
-  const OutsideLauncher* launcher = present_launcher();
-  if (!launcher) return std::nullopt;
-  return OutsideRank{launcher->name, number_in(launcher->rank), number_in(launcher->size)};
-}
-
-LaunchMode launch_mode(const Config& config) {
-  if (config.launch.mode) return *config.launch.mode;
-  // A rank that should meet others is one of them, even if the environment describes it only in part.
-  const bool is_told = std::ranges::any_of(who_has_spoken(), [&](const Spoken& s) {
-    return s.is_whole || (!config.launch.rendezvous.empty() && s.is_here && !s.is_alone);
-  });
-  return is_told ? LaunchMode::external : LaunchMode::threads;
-}
-
 std::optional<RankContext> place_from_environment(const Config& config) {
-  if (launch_mode(config) == LaunchMode::external) return external_place(config);
+  if (site::launch_mode(config) == LaunchMode::external) return outside_context(config);
   if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_place();
   return std::nullopt;
 }
 
 std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const Config& config) {
-  if (launch_mode(config) == LaunchMode::external)
-    return open_rendezvous(config, place.rank, place.size, job_name(launcher_of_ranks()));
+  if (site::launch_mode(config) == LaunchMode::external)
+    return open_rendezvous(config, place.rank, place.size, site::outside_place(config).job);
   std::vector<ConfigProblem> problems;
-  const int memory = number_of(rendezvous_variable, problems);
+  const int memory = site::number_of(rendezvous_variable, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   auto rendezvous = comm::make_memory_rendezvous(memory);
   ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // left open for this process alone
@@ -237,9 +83,9 @@ std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const 
 std::optional<RankContext> rank_from_environment(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
   std::optional<RankContext> context = place_from_environment(config);
   if (!context) return context;
-  context->device = launch_mode(config) == LaunchMode::external
+  context->device = site::launch_mode(config) == LaunchMode::external
                         ? external_device(config, context->local_rank)
-                        : placed_device(config, choose_devices(config).kind, context->rank);
+                        : site::placed_device(config, site::choose_devices(config).kind, context->rank);
   context->rendezvous = joined ? std::move(joined) : rendezvous_of(*context, config);
   return context;
 }

@@ -6,13 +6,12 @@
 
 #include "core/error.h"
 #include "core/milliseconds_of.h"
-#include "core/pair_transport.h"
-#include "core/plural.h"
-#include "core/units.h"
 #include "launch/agreement.h"
-#include "launch/job_planning.h"
 #include "launch/launch_environment.h"
-#include "launch/rank_binding.h"
+#include "launch/settled_job.h"
+#include "site/devices.h"
+#include "site/outside_launcher.h"
+#include "site/rank_binding.h"
 
 namespace plait::launch {
 namespace {
@@ -31,7 +30,7 @@ void check_layout(const Config& config, int ranks) {
 }
 
 // Devices by rank. Ranks on CPUs have no place of their own.
-std::vector<Device> placed(const Config& config, const DeviceChoice& devices, int ranks) {
+std::vector<Device> placed(const Config& config, const site::DeviceChoice& devices, int ranks) {
   const std::vector<std::int64_t>& given = config.placement.devices;
   if (devices.kind == DeviceKind::cuda && !given.empty()) {
     if (static_cast<int>(given.size()) != ranks) {
@@ -44,11 +43,11 @@ std::vector<Device> placed(const Config& config, const DeviceChoice& devices, in
     }
   }
   std::vector<Device> by_rank;
-  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(placed_device(config, devices.kind, rank));
+  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(site::placed_device(config, devices.kind, rank));
   return by_rank;
 }
 
-std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
+std::string explain(const LaunchPlan& plan, const site::DeviceChoice& devices) {
   const bool one = plan.ranks == 1;
   std::string text = std::to_string(plan.ranks) + (one ? " rank " : " ranks ");
   switch (plan.mode) {
@@ -65,89 +64,19 @@ std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
 
 // Printed by one of the started processes, so that it appears once.
 std::string outside_warning(const LaunchPlan& plan) {
-  const std::optional<OutsideRank> outside = started_from_outside();
+  const std::optional<site::OutsideRank> outside = site::started_from_outside();
   if (plan.this_rank || !outside || outside->rank != 0) return "";
   return "warning: " + outside->launcher + " has started " + std::to_string(outside->size) +
          " processes, and each is a whole job of its own, because launch.mode is " + to_string(plan.mode) +
          "; auto or external makes them the ranks of one";
 }
 
-}  // namespace
-
-void check_host_ranks(int ranks) {
-  if (ranks <= limits::host_ranks.most) return;
-  refuse_ranks(ranks, "must be at most " + std::to_string(limits::host_ranks.most) +
-                          " on one host; ranks on several are started from outside (launch.mode: external)");
-}
-
-DeviceChoice choose_devices(const Config& config) {
-  const std::string& wish = config.launch.device;
-  const bool fp64 = config.precision.compute == "fp64";
-  if (wish == "cpu") return {DeviceKind::host, 0, "launch.device is cpu"};
-  if (fp64 && wish == "cuda") {
-    throw ConfigError({{"precision.compute", "fp64", "runs on the CPU only; launch.device is cuda", "", 0}});
-  }
-  if (fp64) return {DeviceKind::host, 0, "precision.compute fp64 runs on the CPU only"};
-  std::string why;
-  const int count = cuda_device_count(&why);
-  if (wish == "cuda") {
-    if (count == 0) throw ConfigError({{"launch.device", wish, "needs a GPU, but none can be used: " + why, "", 0}});
-    return {DeviceKind::cuda, count, "launch.device is cuda"};
-  }
-  if (count == 0) return {DeviceKind::host, 0, why};
-  return {DeviceKind::cuda, count, "launch.device auto takes GPUs where there are any"};
-}
-
-void check_device_rules(const Config& config, DeviceKind kind, const std::string& why) {
-  std::vector<ConfigProblem> problems = problems_on(config, kind == DeviceKind::cuda ? "cuda" : "cpu");
-  for (ConfigProblem& problem : problems) problem.rule += " (" + why + ")";
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
-int rank_count(const Config& config, const DeviceChoice& devices) {
-  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
-  AxisSizes sizes = config.parallel.size;
-  if (sizes[rest_axis] == 0) {
-    if (devices.kind == DeviceKind::cuda) return devices.count;
-    sizes[rest_axis] = 2;
-  }
-  return static_cast<int>(product(sizes));
-}
-
-int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
-  const bool outside = launch_mode(config) == LaunchMode::external && config.placement.devices.empty();
-  return devices.kind == DeviceKind::host || outside ? ranks : devices.count;
-}
-
-void check_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
-  const int places = places_of_pairs(config, devices, ranks);
-  const bool of_gpus = devices.kind == DeviceKind::cuda && launch_mode(config) != LaunchMode::external;
-  std::vector<ConfigProblem> problems;
-  for (const std::string& text : config.comm.p2p_pairs) {
-    const std::optional<PairTransport> pair = pair_transport(text);
-    if (!pair || pair->b < places) continue;
-    problems.push_back({"comm.p2p_pairs", text,
-                        of_gpus ? "names a GPU that does not exist; this machine has " + plural(places, "GPU") + ", from 0"
-                                : "names a rank that does not exist; the job has " + plural(places, "rank") + ", from 0",
-                        "", 0});
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
-double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {
-  if (config.launch.memory_gib > 0) return config.launch.memory_gib * gib;
-  const bool shared = kind == DeviceKind::host && launch_mode(config) != LaunchMode::external;
-  return shared ? static_cast<double>(memory_size({DeviceKind::host, 0})) / ranks : 0;
-}
-
-namespace {
-
 LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
   require_settled(config, "what is started here");
   LaunchPlan plan;
-  plan.mode = launch_mode(config);
-  const DeviceChoice devices = choose_devices(config);
-  check_device_rules(config, devices.kind, devices.reason);
+  plan.mode = site::launch_mode(config);
+  const site::DeviceChoice devices = site::choose_devices(config);
+  site::check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
   if (plan.mode == LaunchMode::external) {
     plan.ranks = plan.this_rank->size;
@@ -157,12 +86,12 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
                    "the outside launcher started " + std::to_string(plan.ranks) + " ranks");
     }
   } else {
-    plan.ranks = rank_count(config, devices);
+    plan.ranks = site::rank_count(config, devices);
     if (devices.kind == DeviceKind::cuda && plan.ranks > devices.count) {
       refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
                                    " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
     }
-    check_host_ranks(plan.ranks);
+    site::check_host_ranks(plan.ranks);
     plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);
@@ -172,7 +101,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
     require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
   }
   plan.bind = config.launch.bind;
-  plan.binding = binding_text(plan.devices, plan.bind);
+  plan.binding = site::binding_text(plan.devices, plan.bind);
   plan.explanation = explain(plan, devices) + (plan.binding.empty() ? "" : "; " + plan.binding);
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;

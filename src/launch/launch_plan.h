@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "core/choices.h"
-#include "core/config.h"
 #include "core/device.h"
 #include "launch/rank_context.h"
 
@@ -30,9 +30,6 @@ struct LaunchPlan {
 // Decides mode, number of ranks and devices. ConfigError when the machine cannot satisfy the configuration. `joined`: the
 // result of join_job() (agreement.h), if this process has already joined the other ranks.
 LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
-
-// ConfigError if one host cannot start that many ranks (core/config_limits.h). Called before anything is planned for them.
-void check_host_ranks(int ranks);
 
 // This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
 // (external). Opens the rendezvous (launch/job_rendezvous.h) unless it is `joined`. ConfigError if the mode is external and the

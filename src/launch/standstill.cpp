@@ -10,9 +10,9 @@
 #include <set>
 
 #include "comm/word.h"
-#include "core/config_limits.h"
 #include "core/host_name.h"
-#include "parallel/program_set.h"
+#include "core/limits.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::launch {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/word.h"
-#include "core/config_limits.h"
+#include "core/limits.h"
 #include "parallel/mesh.h"
 #include "runtime/progress_board.h"
 

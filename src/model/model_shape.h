@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/dtype.h"
 #include "core/names.h"
 #include "ops/attention.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::parallel {

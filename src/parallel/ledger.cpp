@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "core/error.h"
-#include "parallel/exchanges.h"
-#include "parallel/program_set.h"
+#include "parallel/program/exchanges.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::parallel {
 namespace {

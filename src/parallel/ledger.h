@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 
 namespace plait::parallel {
 
@@ -120,8 +120,8 @@ class LedgerMaker {
   const std::vector<int>& waits() const { return waits_; }
   // The instruction before this one on its stream; for the first of a stream the last, which ran in the step before.
   int before(int instruction) const { return previous_[static_cast<std::size_t>(instruction)]; }
-  // An exchange (parallel/exchanges.h) is timed as one: its last instruction stands for it and begins with the first, whose
-  // place on the stream and waits, with those of all others, are its own.
+  // An exchange (parallel/program/exchanges.h) is timed as one: its last instruction stands for it and begins with the first,
+  // whose place on the stream and waits, with those of all others, are its own.
   int first_of(int instruction) const { return first_[static_cast<std::size_t>(instruction)]; }
   const std::vector<int>& awaited(int instruction) const { return awaited_[static_cast<std::size_t>(instruction)]; }
 

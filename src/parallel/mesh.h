@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/config.h"
 #include "core/axis.h"
-#include "core/config.h"
 #include "core/error.h"
 
 namespace plait::parallel {

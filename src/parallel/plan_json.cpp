@@ -1,7 +1,7 @@
 #include "parallel/plan_json.h"
 
 #include "core/error.h"
-#include "parallel/schedule_timeline.h"
+#include "parallel/schedule/schedule_timeline.h"
 
 namespace plait::parallel {
 

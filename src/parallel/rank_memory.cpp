@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "ops/op_context.h"
 #include "ops/quantize.h"
-#include "parallel/program_waits.h"
+#include "parallel/program/program_waits.h"
 #include "parallel/quantized_weights.h"
 
 namespace plait::parallel {

@@ -7,15 +7,15 @@
 #include <numeric>
 #include <set>
 
+#include "config/pass_limits.h"
 #include "core/batch_split.h"
-#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/link_collectives.h"
 #include "model/model_flops.h"
-#include "parallel/braids.h"
-#include "parallel/pass_messages.h"
-#include "parallel/planned_schedule.h"
 #include "parallel/rank_memory.h"
+#include "parallel/schedule/braids.h"
+#include "parallel/schedule/pass_messages.h"
+#include "parallel/schedule/planned_schedule.h"
 
 namespace plait::parallel {
 

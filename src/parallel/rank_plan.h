@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/device.h"
 #include "core/link_collectives.h"
 #include "model/transformer.h"
 #include "parallel/flat_layout.h"
 #include "parallel/memory_plan.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline_program.h"
-#include "parallel/program.h"
+#include "parallel/program/pipeline_program.h"
+#include "parallel/program/program.h"
 #include "parallel/rank_tensors.h"
 
 namespace plait::parallel {
@@ -140,7 +140,7 @@ struct JobOutline {
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits = nullptr);
 
-// The same, with a schedule that programs may be made of (parallel/pass_messages.h).
+// The same, with a schedule that programs may be made of (parallel/schedule/pass_messages.h).
 JobOutline outline_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
 
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/activations.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 
 namespace plait::parallel {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/model_shape.h"
-#include "parallel/schedule.h"
+#include "parallel/schedule/schedule.h"
 
 namespace plait::parallel {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "parallel/ledger.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::parallel {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 
 namespace plait::parallel {
 

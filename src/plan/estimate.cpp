@@ -7,7 +7,7 @@
 
 #include "core/batch_split.h"
 #include "ops/op_context.h"
-#include "parallel/schedule_timeline.h"
+#include "parallel/schedule/schedule_timeline.h"
 
 namespace plait::plan {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "parallel/job_plan.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/pass_planning.h"
 
 namespace plait::plan {

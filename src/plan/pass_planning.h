@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "parallel/planned_schedule.h"
 #include "parallel/rank_plan.h"
+#include "parallel/schedule/planned_schedule.h"
 #include "plan/evaluation.h"
 
 namespace plait::plan {

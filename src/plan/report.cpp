@@ -6,11 +6,11 @@
 #include <set>
 #include <string_view>
 
-#include "core/config_limits.h"
+#include "config/schedule_file.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/limits.h"
 #include "core/record.h"
-#include "core/schedule_file.h"
 #include "core/units.h"
 #include "parallel/ledger.h"
 #include "plan/throughput.h"

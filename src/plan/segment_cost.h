@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/segment_work.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 #include "plan/communication_cost.h"
 #include "plan/machine.h"
 
@@ -33,7 +33,7 @@ struct PassComputation {
 
 struct PassCost {
   double seconds = 0;                         // without collectives
-  std::vector<TensorCollective> collectives;  // of an exchange (parallel/exchanges.h)
+  std::vector<TensorCollective> collectives;  // of an exchange (parallel/program/exchanges.h)
   // An exchange was timed beside compute, and with a kernel that copies where peers push: what it takes of the device is in the
   // seconds of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;

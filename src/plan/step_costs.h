@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "parallel/exchanges.h"
+#include "parallel/program/exchanges.h"
 #include "parallel/rank_plan.h"
 #include "plan/communication_cost.h"
 #include "plan/placement/traffic.h"

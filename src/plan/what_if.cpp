@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/pass_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 

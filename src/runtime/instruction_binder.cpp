@@ -8,7 +8,7 @@
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::runtime {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "parallel/repeated_instructions.h"
+#include "parallel/program/repeated_instructions.h"
 
 namespace plait::runtime {
 namespace {

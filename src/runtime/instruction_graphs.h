@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/stream.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 #include "runtime/cuda_graph.h"
 
 namespace plait::runtime {

@@ -10,7 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::runtime {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/counter.h"
 #include "core/error.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "runtime/step_graph.h"
 
 namespace plait::runtime {

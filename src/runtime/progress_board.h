@@ -12,7 +12,7 @@
 
 #include "core/device.h"
 #include "core/stream.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 
 namespace plait::runtime {
 

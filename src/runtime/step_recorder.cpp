@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::runtime {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "core/stream.h"
 #include "parallel/ledger.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 #include "parallel/trace_events.h"
 #include "runtime/issue_observer.h"
 

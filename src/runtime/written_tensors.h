@@ -8,7 +8,7 @@
 
 #include "core/view.h"
 #include "model/activations.h"
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 #include "parallel/rank_plan.h"
 #include "runtime/rank_buffers.h"
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/format_count.h"

@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/config_limits.h"
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
+#include "core/limits.h"
 #include "core/whole_number.h"
 #include "study/expression.h"
 #include "study/isoflop_grid.h"

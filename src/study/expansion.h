@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
 #include "study/point.h"

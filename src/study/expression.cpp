@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
 
 namespace plait::study {

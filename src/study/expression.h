@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 
 namespace plait::study {
 

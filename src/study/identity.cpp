@@ -3,7 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <xxhash.h>
 
-#include "core/schedule_file.h"
+#include "config/schedule_file.h"
 
 namespace plait::study {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 
 namespace plait::study {
 

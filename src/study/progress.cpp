@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/percentage.h"
 #include "study/study_data.h"
 

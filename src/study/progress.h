@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/statistics.h"
 #include "study/round.h"
 

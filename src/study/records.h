@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "core/config_limits.h"
+#include "core/limits.h"
 #include "core/record.h"
 #include "study/point.h"
 #include "study/round.h"

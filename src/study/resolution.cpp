@@ -6,9 +6,10 @@
 
 #include "core/error.h"
 #include "data/tokenizer.h"
-#include "launch/launch_environment.h"
 #include "model/model_flops.h"
 #include "plan/evaluation.h"
+#include "site/devices.h"
+#include "site/site_planning.h"
 #include "study/identity.h"
 
 namespace plait::study {
@@ -71,7 +72,7 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   return facts;
 }
 
-Resolver::Resolver(launch::PlanningWish wish, int ranks_per_node) : wish_(std::move(wish)), ranks_per_node_(ranks_per_node) {
+Resolver::Resolver(site::PlanningWish wish, int ranks_per_node) : wish_(std::move(wish)), ranks_per_node_(ranks_per_node) {
   wish_.what_if = false;
   wish_.top = 0;
 }
@@ -89,18 +90,18 @@ std::int64_t Resolver::vocabulary(const Config& config) {
 Resolved Resolver::resolve(const Draft& draft) {
   Config config = draft.config.value();
   Resolved resolved;
-  launch::PlanningWish wish = wish_;
+  site::PlanningWish wish = wish_;
   const bool over_nodes = ranks_per_node_ > 0 && draft.ranks > ranks_per_node_;
   if (over_nodes) {
     config.launch.mode = LaunchMode::external;
     config.launch.rendezvous = "tcp";
     wish.in_order = true;
-    if (launch::choose_devices(config).kind == DeviceKind::cuda) wish.gpus = draft.ranks;
+    if (site::choose_devices(config).kind == DeviceKind::cuda) wish.gpus = draft.ranks;
   }
   const bool open = !keys_left_to_planner(config).empty();
   try {
     const std::int64_t vocab = vocabulary(config);
-    launch::JobSite here = launch::find_site(config, vocab, wish);
+    site::JobSite here = site::find_site(config, vocab, wish);
     if (draft.ranks > here.fabric->gpus()) {
       throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
                           fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
@@ -207,8 +208,8 @@ void prune_slow(std::vector<Point>& points, double times) {
 
 std::vector<Point> list_points(const Config& study, const Identity& identity,
                                const std::function<void(std::size_t done, std::size_t all)>& notice, int ranks_per_node) {
-  const launch::DeviceChoice devices = launch::choose_devices(study);
-  launch::PlanningWish wish;
+  const site::DeviceChoice devices = site::choose_devices(study);
+  site::PlanningWish wish;
   wish.runs_here = true;
   if (ranks_per_node > 0) wish.network = assumed_network(study.study.simulate), wish.gpus_per_host = ranks_per_node;
   Resolver resolver(wish, ranks_per_node);

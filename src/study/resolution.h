@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "launch/job_planning.h"
+#include "config/config.h"
+#include "site/site_planning.h"
 #include "study/expansion.h"
 #include "study/point.h"
 
@@ -22,18 +22,18 @@ struct Resolved {
   std::string problem;  // the reason why it does not fit, or cannot run
 };
 
-// Resolves points for this machine, or for one that `wish` describes (launch/job_planning.h). Not thread-safe.
+// Resolves points for this machine, or for one that `wish` describes (site/site_planning.h). Not thread-safe.
 class Resolver {
  public:
   // Ranks beyond `ranks_per_node` (0: no such limit) are on more than one node: started from outside (launch.mode external,
   // meeting over TCP), rank r on device r, with a network between the nodes as `wish` assumes it.
-  explicit Resolver(launch::PlanningWish wish, int ranks_per_node = 0);
+  explicit Resolver(site::PlanningWish wish, int ranks_per_node = 0);
 
   Resolved resolve(const Draft& draft);
   std::int64_t vocabulary(const Config& config);  // of its tokenizer, which is made once for all points that share it
 
  private:
-  launch::PlanningWish wish_;
+  site::PlanningWish wish_;
   int ranks_per_node_;
   std::map<std::string, std::int64_t> vocabularies_;  // by the keys they depend on
 };

@@ -10,7 +10,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_file.h"

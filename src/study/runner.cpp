@@ -7,14 +7,14 @@
 #include <random>
 #include <set>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/host_name.h"
 #include "core/json_file.h"
 #include "core/shell_quoted.h"
 #include "core/stream.h"
-#include "launch/launch_environment.h"
+#include "site/devices.h"
 #include "study/point_process.h"
 #include "study/progress.h"
 #include "study/records.h"
@@ -217,7 +217,7 @@ class Runner {
 
   // A point may leave a GPU in a state that makes the next point fail through no fault of its own.
   void require_devices(const fs::path& folder, int number) {
-    if (launch::choose_devices(data_.config).kind == DeviceKind::host) return;
+    if (site::choose_devices(data_.config).kind == DeviceKind::host) return;
     const ProcessSpec check{.argv = {options_.program, "study", "--check-devices"},
                             .output = folder / fmt::format("check-{}.out", number),
                             .log = folder / fmt::format("check-{}.log", number),

@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "core/file.h"
-#include "launch/launch_environment.h"
+#include "site/devices.h"
+#include "site/site_planning.h"
 #include "study/expansion.h"
 #include "study/progress.h"
 #include "study/quantiles.h"
@@ -20,10 +21,10 @@ constexpr std::size_t least_for_band = 5;
 // A resolver for the machine that study.simulate describes, independent of this one.
 Resolver simulating_resolver(const Config& study, int gpus) {
   const SimulateConfig& simulate = study.study.simulate;
-  launch::PlanningWish wish;
+  site::PlanningWish wish;
   if (simulate.device != "auto") wish.device = simulate.device;
   // A number of GPUs makes it a plan for GPUs.
-  if (simulate.device != "auto" || launch::choose_devices(study).kind != DeviceKind::host) wish.gpus = gpus;
+  if (simulate.device != "auto" || site::choose_devices(study).kind != DeviceKind::host) wish.gpus = gpus;
   wish.topology = "live";
   wish.network = assumed_network(simulate);
   return Resolver(wish);

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/config_schema.h"
+#include "config/config.h"
+#include "config/schema.h"
 
 namespace plait::study {
 

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 
 #include "study/point.h"
 #include "study/round.h"

@@ -6,7 +6,7 @@
 #include <ctime>
 
 #include "checkpoint/run_directory.h"
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/message.h"
 #include "core/shell_quoted.h"

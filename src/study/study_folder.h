@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/run_lock.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/file.h"
 #include "study/point.h"
 #include "study/round.h"

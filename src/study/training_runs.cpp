@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "checkpoint/checkpoint_directory.h"
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "study/isoflop_grid.h"
 
 namespace plait::study {

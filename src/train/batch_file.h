@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/progress_callback.h"
 #include "data/dataset.h"
 

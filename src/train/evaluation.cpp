@@ -17,10 +17,12 @@
 #include "core/file.h"
 #include "core/unsigned_nan.h"
 #include "data/tokenizer.h"
+#include "interop/any_weights.h"
+#include "interop/trained_model.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"
+#include "train/initial_weights.h"
 #include "train/session.h"
-#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 #include "train/unfinished_file.h"
 
@@ -63,8 +65,8 @@ class Evaluation {
   auto run(Work&& work) {
     return session_.run([&] {
       all_finish("loaded", [&] {
-        const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(request_.checkpoint);
-        synchronize_load(session_.interpreter(), *weights, Restored::weights);
+        const std::unique_ptr<checkpoint::WeightsReader> weights = interop::open_weights(request_.checkpoint);
+        synchronize_load(session_.interpreter(), *weights, checkpoint::Restored::weights);
         step_ = weights->step();
       });
       return work();

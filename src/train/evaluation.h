@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "comm/rendezvous.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/progress_callback.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "launch/job_planning.h"
+#include "launch/settled_job.h"
 
 namespace plait::train {
 

@@ -6,14 +6,15 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
+#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
+#include "interop/trained_model.h"
 #include "model/parameters.h"
 #include "parallel/rank_plan.h"
 #include "train/learning_rate.h"
-#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -173,10 +174,10 @@ struct Origin {
 
 Origin origin_of(const checkpoint::FoundCheckpoint& found, const Config& config) {
   Origin origin;
-  if (checkpoint::huggingface::is_model_directory(found.directory)) {
-    origin.reader = checkpoint::open_weights(found.directory);
-    FoundModel model = find_model(found.directory);
-    origin.config = config_of_model(model, "model");
+  if (interop::is_model_directory(found.directory)) {
+    origin.reader = interop::open_weights(found.directory);
+    interop::FoundModel model = interop::find_model(found.directory);
+    origin.config = interop::config_of_model(model, "model");
     if (model.no_tokenizer.empty()) origin.tokenizer = data::create_tokenizer(*origin.config);
     // A user who gives a tokenizer does not miss it.
     if (data::has_text(config.data.tokenizer)) model.no_tokenizer.clear();
@@ -285,10 +286,38 @@ std::shared_ptr<const data::Tokenizer> same_tokenizer(const Config& config,
   return tokenizer;
 }
 
+std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, const fs::path& run_dir) {
+  const DataConfig& data = config.data;
+  const auto is_that_of = [&](const Config& own) {
+    return data.tokenizer == own.data.tokenizer && data.huggingface.file == own.data.huggingface.file &&
+           data.sentencepiece.model == own.data.sentencepiece.model && data.sentencepiece.vocab == own.data.sentencepiece.vocab;
+  };
+  if (interop::is_model_directory(run_dir)) {
+    const Config own = interop::config_of_model(interop::find_model(run_dir), "model");
+    if (!data::has_text(data.tokenizer) || !data::has_text(own.data.tokenizer) || is_that_of(own))
+      return data::create_tokenizer(config);
+    return same_tokenizer(config, data::create_tokenizer(own), run_dir);
+  }
+  if (data::has_tokenizer(run_dir)) {
+    std::shared_ptr<const data::Tokenizer> own = data::load_tokenizer(run_dir);
+    // For token ids, the run's own tokenizer gives the text.
+    if (!data::has_text(data.tokenizer) || is_that_of(checkpoint::load_config_of(run_dir))) return own;
+    return same_tokenizer(config, own, run_dir);
+  }
+  if (data.tokenizer == "sentencepiece" && data.sentencepiece.model.empty()) {
+    throw ConfigError(
+        {{run_dir.string(), "",
+          "is a copy without its run, which keeps the tokenizer that it trained: give the run, or name a copy of its "
+          "tokenizer.model (--set 'data.sentencepiece={model: FILE}')",
+          "", 0}});
+  }
+  return data::create_tokenizer(config);
+}
+
 InitialWeights open_initial_weights(const Config& config) {
   const InitFromConfig& wanted = config.train.init_from;
   InitialWeights weights;
-  weights.checkpoint = checkpoint::find_weights(wanted.path);
+  weights.checkpoint = interop::find_weights(wanted.path);
   weights.checkpoint.directory = std::filesystem::canonical(weights.checkpoint.directory);
   const Origin origin = origin_of(weights.checkpoint, config);
   const checkpoint::WeightsReader& reader = *origin.reader;
@@ -324,8 +353,8 @@ InitialWeights open_initial_weights(const Config& config) {
   compare_contents(config, reader, parameters, comparison);
   comparison.finish();
   // The tensors decide what no configuration says.
-  expect_training_tensors(reader, shape, parallel::master_type(config),
-                          wanted.optimizer ? Restored::everything : Restored::weights);
+  checkpoint::expect_training_tensors(reader, shape, parallel::master_type(config),
+                                      wanted.optimizer ? checkpoint::Restored::everything : checkpoint::Restored::weights);
 
   if (wanted.optimizer && before) {
     if (std::string changed = changed_moments(*before, config); !changed.empty()) weights.notes.push_back(std::move(changed));

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "data/tokenizer.h"
 
 namespace plait::train {
@@ -32,8 +32,12 @@ std::shared_ptr<const data::Tokenizer> same_tokenizer(const Config& config,
                                                       const std::shared_ptr<const data::Tokenizer>& theirs,
                                                       const std::filesystem::path& run_dir);
 
+// The tokenizer kept by the run in `run_dir`; the configuration's for a copy of a checkpoint without its run, or for a model of
+// transformers. ConfigError if the configuration names a different one.
+std::shared_ptr<const data::Tokenizer> trained_tokenizer(const Config& config, const std::filesystem::path& run_dir);
+
 struct InitialWeights {
-  checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()
+  checkpoint::FoundCheckpoint checkpoint;            // or that model: interop::find_weights()
   std::shared_ptr<const data::Tokenizer> tokenizer;  // of the new run: the other run's, if both have one
   // {"checkpoint": absolute path, "step", "optimizer": whether moments and step count are taken, "digest":
   // WeightsReader::digest(), "lineage": [the same object, without lineage, for the checkpoint's run, then for that run's

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 
 namespace plait::train {
 

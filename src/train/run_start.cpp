@@ -13,14 +13,14 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/message.h"
 #include "core/utf8.h"
 #include "data/tokenizer.h"
-#include "train/foreign_files.h"
+#include "interop/foreign_files.h"
+#include "interop/foreign_weights.h"
 #include "train/initial_weights.h"
 #include "train/learning_rate.h"
 #include "train/sample_record.h"
@@ -102,12 +102,12 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   const std::int64_t samples = optimizer ? samples_before(config, weights.checkpoint.directory, origin) : 0;
   RunStart start = new_run(config, *weights.tokenizer, own, origin);
   write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
-  keep_side_files(start.run_dir, weights.record);
+  interop::keep_side_files(start.run_dir, weights.record);
   start.checkpoint = weights.checkpoint.directory;
   start.digest = weights.record.at("digest").get<std::string>();
   if (optimizer) start.step = weights.checkpoint.step;
   start.samples = samples;
-  start.restored = optimizer ? Restored::everything : Restored::weights;
+  start.restored = optimizer ? checkpoint::Restored::everything : checkpoint::Restored::weights;
   origin.init_from = std::move(weights.record);
   origin.notes.insert(origin.notes.end(), weights.notes.begin(), weights.notes.end());
   origin.notes.push_back(optimizer ? fmt::format("weights, moments and step count from {}: goes on after step {}",
@@ -157,8 +157,10 @@ struct PathRule {
 };
 
 struct WeightsOnlyRule {
-  Restored read(const JsonField& field) const { return field.flag() ? Restored::weights : Restored::everything; }
-  bool write(Restored restored) const { return restored == Restored::weights; }
+  checkpoint::Restored read(const JsonField& field) const {
+    return field.flag() ? checkpoint::Restored::weights : checkpoint::Restored::everything;
+  }
+  bool write(checkpoint::Restored restored) const { return restored == checkpoint::Restored::weights; }
 };
 
 }  // namespace
@@ -206,7 +208,7 @@ void verify_copies(const checkpoint::WeightsReader& weights, comm::Meeting& meet
   const auto first = std::ranges::find(all, own);
   const bool is_first = first - all.begin() == meeting.rank();
   if (is_first && first != all.begin()) weights.verify();
-  const bool has_checksums = !checkpoint::huggingface::is_model_directory(weights.directory());
+  const bool has_checksums = !interop::is_model_directory(weights.directory());
   const std::vector<std::string> contents = meeting.gather(
       "weights verified", is_first && !has_checksums ? checkpoint::contents_digest(weights.directory()) : std::string());
   if (contents[static_cast<std::size_t>(first - all.begin())] != contents.front()) {

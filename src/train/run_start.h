@@ -10,10 +10,11 @@
 
 #include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
+#include "checkpoint/training_tensors.h"
 #include "checkpoint/weights_reader.h"
 #include "comm/meeting.h"
 #include "comm/word.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -21,15 +22,15 @@ namespace plait::train {
 // The facts that all ranks need; rank 0 decides and tells them.
 struct RunStart {
   std::filesystem::path run_dir;
-  std::filesystem::path checkpoint;          // to load, or a model of transformers; empty: weights from the seed
-  std::string owner;                         // RunLock::own()'s text there: not every host may see that directory
-  std::string digest;                        // of those weights (checkpoint/weights_reader.h), as found by rank 0
-  bool resumed = false;                      // the checkpoint belongs to this very run
-  Restored restored = Restored::everything;  // the parts taken from the checkpoint
-  std::int64_t step = 0;                     // updates done
-  std::int64_t samples = 0;                  // used by those updates
+  std::filesystem::path checkpoint;  // to load, or a model of transformers; empty: weights from the seed
+  std::string owner;                 // RunLock::own()'s text there: not every host may see that directory
+  std::string digest;                // of those weights (checkpoint/weights_reader.h), as found by rank 0
+  bool resumed = false;              // the checkpoint belongs to this very run
+  checkpoint::Restored restored = checkpoint::Restored::everything;  // the parts taken from the checkpoint
+  std::int64_t step = 0;                                             // updates done
+  std::int64_t samples = 0;                                          // used by those updates
   // True if the run continues at the step of the checkpoint, in any directory.
-  bool continues() const { return !checkpoint.empty() && restored == Restored::everything; }
+  bool continues() const { return !checkpoint.empty() && restored == checkpoint::Restored::everything; }
 };
 
 // What rank 0 knows beside that.

@@ -11,9 +11,11 @@
 #include "core/philox.h"
 #include "core/utf8.h"
 #include "data/tokenizer.h"
+#include "interop/any_weights.h"
+#include "interop/trained_model.h"
 #include "launch/launch.h"
+#include "train/initial_weights.h"
 #include "train/session.h"
-#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -80,8 +82,8 @@ std::vector<std::int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const 
 }
 
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
-  const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.weights);
-  Config config = trained_config(found.directory);
+  const checkpoint::FoundCheckpoint found = interop::find_weights(request.weights);
+  Config config = interop::trained_config(found.directory);
   config.parallel = {};
   config.parallel.size = single_rank;
   config.train.global_batch = config.train.micro_batch = 1;
@@ -95,7 +97,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   const auto body = [&](launch::RankContext& rank) {
     Session session(config, tokenizer->vocab(), rank);
     session.run([&] {
-      synchronize_load(session.interpreter(), *checkpoint::open_weights(found.directory), Restored::weights);
+      synchronize_load(session.interpreter(), *interop::open_weights(found.directory), checkpoint::Restored::weights);
       generate(request, config, *tokenizer, session.interpreter(), on_text);
     });
   };

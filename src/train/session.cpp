@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "config/pair_transport.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/milliseconds_of.h"
-#include "core/pair_transport.h"
 #include "core/units.h"
 #include "model/model_flops.h"
 #include "runtime/group_paths.h"

@@ -25,15 +25,16 @@
 #include "core/unsigned_nan.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "launch/launch_environment.h"
+#include "interop/any_weights.h"
 #include "launch/stop_agreement.h"
 #include "launch/stop_signals.h"
 #include "model/model_flops.h"
 #include "parallel/job_plan.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
 #include "runtime/non_finite.h"
+#include "site/devices.h"
 #include "train/batch_sources.h"
 #include "train/command_to_go_on.h"
 #include "train/learning_rate.h"
@@ -262,7 +263,7 @@ class Trainer {
     parallel::require_valid(parallel::training_programs(plans));
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
-    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(launch::placed_device(config_, mine.device_kind, r)));
+    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(site::placed_device(config_, mine.device_kind, r)));
     plan_ = parallel::plan_document(plans, devices, decision_);
     prediction_ = predicted_run(decision_);
     if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
@@ -309,7 +310,7 @@ class Trainer {
 
   void load() {
     runtime::Interpreter& interpreter = session_.interpreter();
-    const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(start_.checkpoint);
+    const std::unique_ptr<checkpoint::WeightsReader> weights = interop::open_weights(start_.checkpoint);
     if (weights->digest() != start_.digest) {
       throw ConfigError(
           fmt::format("{}: holds other weights here than on rank 0: copies of them have to be the same, times of "

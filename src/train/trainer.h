@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/job_planning.h"
 #include "launch/launch.h"
+#include "launch/settled_job.h"
 
 namespace plait::train {
 

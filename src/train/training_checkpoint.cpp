@@ -4,12 +4,13 @@
 #include <array>
 #include <span>
 
-#include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "core/record.h"
 
 namespace plait::train {
 namespace {
+
+using checkpoint::Restored;
 
 constexpr std::int64_t staging_elements = std::int64_t{8} << 20;
 constexpr std::size_t most_choices = 100'000;
@@ -151,16 +152,9 @@ std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& chec
   return record_from<std::vector<std::string>>(choices, record::at_most(most_choices));
 }
 
-void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
-                             Restored what) {
-  std::vector<checkpoint::FileSpec> files = checkpoint::training_tensors(model::parameters(shape), dtype);
-  if (what == Restored::everything) return weights.expect(files);
-  weights.expect({files.front()}, {files.begin() + 1, files.end()});
-}
-
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights, Restored what) {
   const parallel::RankPlan& plan = interpreter.plan();
-  expect_training_tensors(weights, plan.sizes.shape, plan.master_type, what);
+  checkpoint::expect_training_tensors(weights, plan.sizes.shape, plan.master_type, what);
   Staging staging(interpreter.compute_stream(), plan);
   for_each_run(interpreter, what,
                [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {

@@ -9,8 +9,9 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/training_tensors.h"
 #include "checkpoint/weights_reader.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "runtime/interpreter.h"
 #include "runtime/rank_life.h"
 
@@ -31,17 +32,11 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
 // list of strings.
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint);
 
-enum class Restored { everything, weights };
-
 // Reads this rank's share of the master weights, and of the moments unless `what` is only the weights (moments then stay as
 // they are), and publishes the weights; reads nothing else of the tensors. Numbers are rounded to nearest for bf16 moments, so
 // those that were bf16 when they were written come back exactly. Collective over the data group.
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights,
-                      Restored what = Restored::everything);
-
-// ConfigError, listing every difference, unless the weights are those of a model of this shape, to the extent of `what`.
-void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
-                             Restored what);
+                      checkpoint::Restored what = checkpoint::Restored::everything);
 
 // True if the run saves this step in any case.
 bool is_saved(const Config& config, std::int64_t step);

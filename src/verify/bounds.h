@@ -63,7 +63,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::verify {

@@ -7,9 +7,9 @@
 #include <functional>
 #include <set>
 
-#include "core/config_schema.h"
+#include "config/schedule_file.h"
+#include "config/schema.h"
 #include "core/error.h"
-#include "core/schedule_file.h"
 #include "parallel/mesh.h"
 #include "verify/overrides.h"
 

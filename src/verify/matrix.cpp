@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <set>
 
+#include "config/pair_transport.h"
 #include "core/error.h"
-#include "core/pair_transport.h"
 #include "launch/launch.h"
-#include "launch/launch_environment.h"
 #include "parallel/rank_plan.h"
+#include "site/devices.h"
+#include "site/outside_launcher.h"
 #include "verify/overrides.h"
 
 namespace plait::verify {
@@ -103,7 +104,7 @@ class MatrixBuilder {
   VerifyMatrix take() {
     if (most_ranks_ > 0) {
       for (const VerifyModel& model : matrix_.models)
-        launch::check_pairs(model.serial, launch::choose_devices(model.serial), most_ranks_);
+        site::check_pairs(model.serial, site::choose_devices(model.serial), most_ranks_);
     }
     std::stable_sort(matrix_.cases.begin(), matrix_.cases.end(),
                      [](const VerifyCase& a, const VerifyCase& b) { return a.model < b.model; });
@@ -138,7 +139,7 @@ class MatrixBuilder {
     added.layout = layout_text(added.config.parallel, base_.parallel);
     const launch::LaunchPlan launch = launch::plan_launch(added.config);
     // Pairs beyond the ranks of a smaller layout are for larger ones.
-    const int places = launch::places_of_pairs(added.config, launch::choose_devices(added.config), launch.ranks);
+    const int places = site::places_of_pairs(added.config, site::choose_devices(added.config), launch.ranks);
     std::erase_if(added.config.comm.p2p_pairs,
                   [&](const std::string& text) { return pair_transport(text).value().b >= places; });
     most_ranks_ = std::max(most_ranks_, launch.ranks);
@@ -158,7 +159,7 @@ class MatrixBuilder {
 
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
   const Config base = source({});
-  if (launch::launch_mode(base) == LaunchMode::external) {
+  if (site::launch_mode(base) == LaunchMode::external) {
     throw ConfigError({{"launch.mode", base.launch.mode ? "external" : "auto",
                         "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
   }

@@ -8,7 +8,7 @@
 #include "core/file.h"
 #include "core/private_directory.h"
 #include "parallel/job_plan.h"
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
 #include "verify/reference.h"
 
 namespace plait::verify {

@@ -1,12 +1,12 @@
 // plait verify: proves that layouts compute the same as one rank.
 //
 // For each model the serial run (one rank, the same device and precision) is written to a private temporary directory. Then
-// each layout's programs are proved (parallel/validator.h), and the layout takes the same steps from the same weights with the
-// same batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the
-// first step with a counted target, every parameter after the last (verify/bounds.h says how close they have to be). A layout
-// that fails is run again to find its first divergence. The matrix goes on after a failed layout, and with the next model after
-// a failed serial run. Bounds that are too weak to catch faults are reported (weak_bounds.h). If the configuration has
-// `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those allow fails as well.
+// each layout's programs are proved (parallel/proof/validator.h), and the layout takes the same steps from the same weights
+// with the same batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient
+// in the first step with a counted target, every parameter after the last (verify/bounds.h says how close they have to be). A
+// layout that fails is run again to find its first divergence. The matrix goes on after a failed layout, and with the next
+// model after a failed serial run. Bounds that are too weak to catch faults are reported (weak_bounds.h). If the configuration
+// has `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>

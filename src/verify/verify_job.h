@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/job_planning.h"
 #include "launch/launch.h"
+#include "launch/settled_job.h"
 #include "verify/findings.h"
 #include "verify/rank_parts.h"
 

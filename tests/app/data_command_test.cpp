@@ -12,7 +12,7 @@
 
 #include "app/run_plait.h"
 #include "checkpoint/safetensors.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/file.h"
 #include "data/batch_prefetcher.h"
 #include "data/data_files.h"

@@ -9,10 +9,10 @@
 
 #include "core/device.h"
 #include "environment_variable.h"
-#include "launch/calibration_cache.h"
-#include "launch/launch_environment.h"
 #include "plan/calibration.h"
 #include "program_test.h"
+#include "site/calibration_cache.h"
+#include "site/devices.h"
 #include "topology/topology_files.h"
 
 namespace plait::app {
@@ -194,7 +194,7 @@ TEST_F(PlanCommand, ARunThatCannotBePredictedSaysWhy) {
   // The calibration of this machine is none.
   const plait::test::EnvironmentVariable cache("XDG_CACHE_HOME", path("cache").c_str());
   const Config config = load_config(path("job.yaml"), {});
-  const std::filesystem::path kept = launch::calibration_path("CPU", launch::model_key_of(config, 64, DeviceKind::host));
+  const std::filesystem::path kept = site::calibration_path("CPU", site::model_key_of(config, 64, DeviceKind::host));
   std::filesystem::create_directories(kept.parent_path());
   std::ofstream(kept) << "{}";
   const Outcome run = plait(std::string("train @/job.yaml") + settled);
@@ -217,10 +217,10 @@ TEST_F(PlanCommand, PairsOfRanksThatThereAreNotAreRefused) {
 
 TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
   Config config;
-  EXPECT_EQ(launch::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 2}));
+  EXPECT_EQ(site::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 2}));
   config.placement.devices = {3, 1, 0, 2};
-  EXPECT_EQ(launch::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 0}));
-  EXPECT_EQ(launch::placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
+  EXPECT_EQ(site::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(site::placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
 }
 
 // A machine whose GPUs are all alike becomes one of pairs.

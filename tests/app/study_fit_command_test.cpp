@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "data/tokenizer.h"
 #include "program_test.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/dtype.h"
 #include "core/file.h"
 #include "program_test.h"

@@ -14,9 +14,10 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "core/temporary_directory.h"
-#include "launch/calibration_cache.h"
-#include "launch/job_planning.h"
-#include "launch/live_graph.h"
+#include "launch/settled_job.h"
+#include "site/calibration_cache.h"
+#include "site/live_graph.h"
+#include "site/site_planning.h"
 #include "topology/import.h"
 #include "topology/topology_files.h"
 
@@ -51,7 +52,7 @@ plan::Calibration measured(const Config& config, bool communication) {
 TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   const plan::Calibration c = measured(tiny(), true);
   EXPECT_EQ(c.device, "CPU");
-  EXPECT_EQ(c.model, launch::model_key_of(tiny(), 128, DeviceKind::host));
+  EXPECT_EQ(c.model, site::model_key_of(tiny(), 128, DeviceKind::host));
   ASSERT_EQ(c.segments.size(), 2U * 2 * (4 + 3)) << "four kinds on a rank with the head, three on one without";
   for (const plan::SegmentMeasurement& b : c.segments) {
     EXPECT_GT(b.forward, 0);
@@ -138,9 +139,9 @@ TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
 }
 
 TEST(LinkedPairs, AreOneOfEachLink) {
-  const auto pairs = launch::a_pair_of_each_link(topology::import_topology(topology::test::fixture("dgx1v.txt")).graph);
+  const auto pairs = site::a_pair_of_each_link(topology::import_topology(topology::test::fixture("dgx1v.txt")).graph);
   std::vector<std::tuple<std::string, int, int>> told;
-  for (const launch::LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
+  for (const site::LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
   EXPECT_THAT(told, testing::ElementsAre(std::tuple("NV1", 0, 1), std::tuple("NV2", 0, 3), std::tuple("SYS", 0, 5)));
 }
 
@@ -168,29 +169,29 @@ class Cache : public testing::Test {
 
 TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
   const Config config = tiny();
-  EXPECT_FALSE(launch::kept_calibration(config, 128, DeviceKind::host).has_value());
+  EXPECT_FALSE(site::kept_calibration(config, 128, DeviceKind::host).has_value());
   plan::Calibration c = measured(config, false);
   for (plan::SegmentMeasurement& b : c.segments) b.forward = 1;  // seconds: nothing else can make a step as long
-  launch::save_calibration(c, launch::calibration_path(c.device, c.model));
-  const launch::SitedPlan planned = launch::plan_on_site(config, 128);
+  site::save_calibration(c, site::calibration_path(c.device, c.model));
+  const site::SitedPlan planned = site::plan_on_site(config, 128);
   EXPECT_GT(planned.job.best.step_seconds, 3);
   EXPECT_EQ(planned.context.machine, "measured on CPU, with communication by nominal figures");
-  EXPECT_LT(launch::plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
+  EXPECT_LT(site::plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
   EXPECT_LT(
-      launch::plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
+      site::plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
       1)
       << "another machine";
-  const auto permissions = std::filesystem::status(launch::calibration_path(c.device, c.model)).permissions();
+  const auto permissions = std::filesystem::status(site::calibration_path(c.device, c.model)).permissions();
   EXPECT_EQ(permissions & (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
             std::filesystem::perms::none);
 }
 
 TEST_F(Cache, AFileOfAnotherModelIsRefused) {
   const std::string file = folder.path() + "/c.json";
-  launch::save_calibration(measured(tiny(), false), file);
-  EXPECT_EQ(launch::load_calibration(file).model, launch::model_key_of(tiny(), 128, DeviceKind::host));
+  site::save_calibration(measured(tiny(), false), file);
+  EXPECT_EQ(site::load_calibration(file).model, site::model_key_of(tiny(), 128, DeviceKind::host));
   try {
-    launch::plan_on_site(tiny({"model.hidden=64"}), 128, {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
+    site::plan_on_site(tiny({"model.hidden=64"}), 128, {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("was measured for another model"));

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
+#include "interop/any_weights.h"
 
 namespace plait::checkpoint {
 namespace {
@@ -113,15 +114,15 @@ TEST_F(CheckpointDirectory, WeightsMayLieAnywhere) {
   const fs::path original = write_checkpoint(directory_ / "run", 100), copy = directory_ / "copy";
   fs::copy(original, copy, fs::copy_options::recursive);
   EXPECT_FALSE(is_lone_checkpoint(original));
-  EXPECT_EQ(fs::canonical(find_weights(original).run_dir), fs::canonical(directory_ / "run"));
-  EXPECT_EQ(find_weights(directory_ / "run").step, 100) << "a run's newest";
+  EXPECT_EQ(fs::canonical(interop::find_weights(original).run_dir), fs::canonical(directory_ / "run"));
+  EXPECT_EQ(interop::find_weights(directory_ / "run").step, 100) << "a run's newest";
   ASSERT_TRUE(is_lone_checkpoint(copy));
-  EXPECT_EQ(find_weights(copy).step, 100);
-  EXPECT_EQ(find_weights(copy).run_dir, fs::canonical(copy));
+  EXPECT_EQ(interop::find_weights(copy).step, 100);
+  EXPECT_EQ(interop::find_weights(copy).run_dir, fs::canonical(copy));
   EXPECT_EQ(CheckpointReader(copy).digest(), CheckpointReader(original).digest());
   EXPECT_NE(CheckpointReader(write_checkpoint(directory_ / "run", 200)).digest(), CheckpointReader(original).digest());
   flip_bit(copy / "model.safetensors", 300);
-  EXPECT_THAT(config_error([&] { find_weights(copy); }), HasSubstr("model.safetensors"));
+  EXPECT_THAT(config_error([&] { interop::find_weights(copy); }), HasSubstr("model.safetensors"));
   EXPECT_THAT(config_error([&] { find_checkpoint(copy); }), HasSubstr("no checkpoints/step-")) << "a run cannot go on in it";
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

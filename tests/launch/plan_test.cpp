@@ -15,8 +15,9 @@
 #include "launch/agreement.h"
 #include "launch/job_rendezvous.h"
 #include "launch/launch.h"
-#include "launch/launch_environment.h"
 #include "launch_fixtures.h"
+#include "site/devices.h"
+#include "site/outside_launcher.h"
 
 namespace plait::launch::test {
 namespace {
@@ -109,16 +110,16 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
 TEST(LaunchPlan, PairsAreOfRanksOrGpusThatThereAre) {
   Config config = on_cpu();
   config.comm.p2p_pairs = {"0-1=host", "0-7=host"};
-  const DeviceChoice cpus{DeviceKind::host, 0, ""}, gpus{DeviceKind::cuda, 4, ""};
-  EXPECT_THAT(error_of<ConfigError>([&] { check_pairs(config, cpus, 2); }),
+  const site::DeviceChoice cpus{DeviceKind::host, 0, ""}, gpus{DeviceKind::cuda, 4, ""};
+  EXPECT_THAT(error_of<ConfigError>([&] { site::check_pairs(config, cpus, 2); }),
               AllOf(HasSubstr("comm.p2p_pairs=0-7=host: names a rank that does not exist; the job has 2 ranks"),
                     testing::Not(HasSubstr("0-1=host"))));
-  check_pairs(config, cpus, 8);
+  site::check_pairs(config, cpus, 8);
   config.launch.device = "cuda";
-  EXPECT_THAT(error_of<ConfigError>([&] { check_pairs(config, gpus, 2); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { site::check_pairs(config, gpus, 2); }),
               HasSubstr("names a GPU that does not exist; this machine has 4 GPUs"));
   config.comm.p2p_pairs = {"0-3=host"};
-  check_pairs(config, gpus, 2);  // of a GPU without a rank
+  site::check_pairs(config, gpus, 2);  // of a GPU without a rank
 }
 
 // External mode: the environment of each outside launcher.
@@ -354,9 +355,9 @@ TEST_F(LaunchAuto, IsThreadsInAShell) {
   EXPECT_EQ(plan_launch(config_).mode, LaunchMode::threads);
   EXPECT_EQ(plan_launch(config_).warning, "");
   set("RANK", "1");  // whatever that is
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   set("WORLD_SIZE", "2");
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
 }
 
 // What operators of Kubernetes set has no rank within the host: a pod is one.
@@ -365,7 +366,7 @@ TEST_F(LaunchAuto, IsARankInAPodOfAJob) {
   set("WORLD_SIZE", "2");
   set("MASTER_ADDR", "job-master-0");
   const std::string rendezvous = std::exchange(config_.launch.rendezvous, "");
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   config_.launch.rendezvous = rendezvous;
   set("MASTER_PORT", "23456");
   EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
@@ -377,9 +378,9 @@ TEST_F(LaunchAuto, IsARankInAPodOfAJob) {
 
 // Ranks that are to meet do not each train alone.
 TEST_F(LaunchAuto, WithARendezvousAPlaceIsSaidWhole) {
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads) << "nobody has said anything";
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads) << "nobody has said anything";
   set("WORLD_SIZE", "1");
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads) << "there is nobody to meet";
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads) << "there is nobody to meet";
   set("WORLD_SIZE", "2");
   const auto problem = [&] { return error_of<ConfigError>([&] { plan_launch(config_); }); };
   EXPECT_THAT(problem(), HasSubstr("environment variable RANK: is missing"));
@@ -396,7 +397,7 @@ TEST_F(LaunchAuto, WithARendezvousAPlaceIsSaidWhole) {
   EXPECT_EQ(plan_launch(config_).this_rank->size, 2);
   config_.launch.rendezvous = "";
   set("RANK", "2");
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
 }
 
 TEST_F(LaunchAuto, IsARankUnderEachLauncher) {
@@ -404,7 +405,7 @@ TEST_F(LaunchAuto, IsARankUnderEachLauncher) {
   EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
   EXPECT_EQ(plan_launch(config_).this_rank->rank, 1);
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) variables_.emplace_back(name, std::nullopt);
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   slurm(0, 3);
   step("7", 3);
   EXPECT_EQ(plan_launch(config_).this_rank->size, 3);
@@ -425,17 +426,17 @@ TEST_F(LaunchAuto, SlurmCountsOnlyWithAStep) {
   config_.launch.rendezvous = "";
   set("SLURM_JOB_ID", "991");
   set("SLURM_NTASKS", "4");  // salloc -n 4
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   slurm(0, 4);  // sbatch -n 4, whose script is task 0 of nothing
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   step("4294967290", 1);  // salloc with LaunchParameters=use_interactive_step
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   step("4294967290", 4);
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   step("0", 1);  // srun --pty bash, in an allocation for four
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   step("1", 4);
-  EXPECT_EQ(launch_mode(config_), LaunchMode::external);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::external);
 }
 
 // srun -n 4 --pty bash: the shell is task 0 of 4. What it starts has the terminal; what srun starts from there has not.
@@ -446,9 +447,9 @@ TEST_F(LaunchAuto, ATerminalOfSrunIsAShell) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY), kept = ::dup(STDIN_FILENO), null = ::open("/dev/null", O_RDONLY);
   ASSERT_GE(terminal, 0);
   ::dup2(terminal, STDIN_FILENO);
-  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::threads);
   ::dup2(null, STDIN_FILENO);
-  EXPECT_EQ(launch_mode(config_), LaunchMode::external);
+  EXPECT_EQ(site::launch_mode(config_), LaunchMode::external);
   ::dup2(kept, STDIN_FILENO);
   for (const int descriptor : {terminal, kept, null}) ::close(descriptor);
 }

@@ -4,14 +4,14 @@
 
 #include <map>
 
-#include "core/schedule_files.h"
-#include "parallel/braids.h"
+#include "config/schedule_files.h"
 #include "parallel/collectives.h"
-#include "parallel/exchanges.h"
 #include "parallel/file_schedules.h"
+#include "parallel/program/exchanges.h"
 #include "parallel/program_sets.h"
+#include "parallel/schedule/braids.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "parallel/schedule_kinds.h"
-#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {

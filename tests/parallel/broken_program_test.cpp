@@ -8,9 +8,9 @@
 
 #include "core/error.h"
 #include "parallel/collectives.h"
+#include "parallel/program/program_waits.h"
 #include "parallel/program_sets.h"
-#include "parallel/program_waits.h"
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
 
 namespace plait::parallel {
 namespace {

@@ -1,7 +1,7 @@
 // Which collective an instruction is, for tests that look for one.
 #pragma once
 
-#include "parallel/program.h"
+#include "parallel/program/program.h"
 
 namespace plait::parallel {
 

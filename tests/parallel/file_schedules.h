@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule_files.h"
-#include "parallel/schedule.h"
+#include "config/schedule_files.h"
+#include "parallel/schedule/schedule.h"
 
 namespace plait::parallel {
 

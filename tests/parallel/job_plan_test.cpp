@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/schedule_files.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "core/schedule_files.h"
 #include "parallel/plan_json.h"
 
 namespace plait::parallel {

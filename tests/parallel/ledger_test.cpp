@@ -10,8 +10,8 @@
 #include <random>
 
 #include "parallel/job_plan.h"
-#include "parallel/program_set.h"
-#include "parallel/program_timeline.h"
+#include "parallel/program/program_set.h"
+#include "parallel/program/program_timeline.h"
 #include "parallel/schedule_kinds.h"
 
 namespace plait::parallel {

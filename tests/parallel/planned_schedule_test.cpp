@@ -1,5 +1,5 @@
 // Schedules made from times run, keep to their memory, and end no later than the named ones.
-#include "parallel/planned_schedule.h"
+#include "parallel/schedule/planned_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/philox.h"
-#include "parallel/pass_messages.h"
-#include "parallel/schedule_timeline.h"
+#include "parallel/schedule/pass_messages.h"
+#include "parallel/schedule/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {

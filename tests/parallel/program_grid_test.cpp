@@ -1,4 +1,4 @@
-#include "parallel/program_grid.h"
+#include "parallel/program/program_grid.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "parallel/program_sets.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "parallel/schedule_kinds.h"
-#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "parallel/braids.h"
 #include "parallel/make_layout.h"
-#include "parallel/pass_messages.h"
-#include "parallel/pipeline_program.h"
-#include "parallel/program_set.h"
-#include "parallel/validator.h"
+#include "parallel/program/pipeline_program.h"
+#include "parallel/program/program_set.h"
+#include "parallel/proof/validator.h"
+#include "parallel/schedule/braids.h"
+#include "parallel/schedule/pass_messages.h"
 
 namespace plait::parallel {
 

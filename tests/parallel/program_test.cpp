@@ -1,4 +1,4 @@
-#include "parallel/pipeline_program.h"
+#include "parallel/program/pipeline_program.h"
 
 #include <gtest/gtest.h>
 

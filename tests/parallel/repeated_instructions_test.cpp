@@ -1,4 +1,4 @@
-#include "parallel/repeated_instructions.h"
+#include "parallel/program/repeated_instructions.h"
 
 #include <gtest/gtest.h>
 

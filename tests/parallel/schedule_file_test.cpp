@@ -7,11 +7,11 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "parallel/file_schedules.h"
-#include "parallel/pass_messages.h"
 #include "parallel/program_sets.h"
+#include "parallel/proof/validator.h"
+#include "parallel/schedule/pass_messages.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "parallel/schedule_kinds.h"
-#include "parallel/schedule_timeline.h"
-#include "parallel/validator.h"
 
 namespace plait::parallel {
 namespace {

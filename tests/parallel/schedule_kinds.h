@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/schedule_table.h"
+#include "config/schedule_table.h"
 
 namespace plait::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/schedule.h"
+#include "parallel/schedule/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 
 #include "core/error.h"
 #include "core/error_of.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "parallel/schedule_kinds.h"
-#include "parallel/schedule_timeline.h"
 #include "test_paths.h"
 
 namespace plait::parallel {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "parallel/make_layout.h"
-#include "parallel/program_waits.h"
+#include "parallel/program/program_waits.h"
 #include "parallel/rank_plan.h"
 #include "parallel/schedule_kinds.h"
 

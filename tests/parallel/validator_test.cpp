@@ -1,5 +1,5 @@
 // What the generators write is valid, and no small change of it is.
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "parallel/collectives.h"
 #include "parallel/make_layout.h"
+#include "parallel/program/program_waits.h"
 #include "parallel/program_sets.h"
-#include "parallel/program_waits.h"
 #include "parallel/schedule_kinds.h"
 
 namespace plait::parallel {

@@ -8,7 +8,7 @@
 
 #include "core/index.h"
 #include "parallel/ledger.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/simulation/ring_order.h"
 #include "plan/simulation/work.h"
 

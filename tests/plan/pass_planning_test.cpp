@@ -6,10 +6,10 @@
 
 #include <limits>
 
+#include "config/schedule_file.h"
 #include "core/error_of.h"
-#include "core/schedule_file.h"
 #include "parallel/job_plan.h"
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
 #include "plan/planner.h"
 #include "plan/report.h"
 #include "topology/assumed_topology.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "parallel/ledger.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/simulation/work.h"
 
 namespace plait::plan {

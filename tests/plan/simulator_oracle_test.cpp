@@ -1,7 +1,7 @@
 // The simulator against other ways to say the same: the untimed proof's, and the fluid model in small steps of time.
 #include <gtest/gtest.h>
 
-#include "parallel/program_timeline.h"
+#include "parallel/program/program_timeline.h"
 #include "plan/fluid_oracle.h"
 #include "plan/random_work.h"
 #include "plan/simulation/simulator.h"

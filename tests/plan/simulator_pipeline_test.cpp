@@ -5,7 +5,7 @@
 
 #include "parallel/collectives.h"
 #include "parallel/program_sets.h"
-#include "parallel/schedule_timeline.h"
+#include "parallel/schedule/schedule_timeline.h"
 #include "plan/simulation/simulator.h"
 #include "plan/simulation_networks.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "parallel/collectives.h"
-#include "parallel/program_timeline.h"
+#include "parallel/program/program_timeline.h"
 #include "plan/random_work.h"
 #include "plan/simulation/simulator.h"
 #include "plan/simulation_jobs.h"

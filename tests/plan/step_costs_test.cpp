@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "parallel/collectives.h"
-#include "parallel/exchanges.h"
 #include "parallel/job_plan.h"
-#include "parallel/program_set.h"
+#include "parallel/program/exchanges.h"
+#include "parallel/program/program_set.h"
 #include "runtime/rank_threads.h"
 
 namespace plait::plan {

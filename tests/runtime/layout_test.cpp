@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/schedule_files.h"
+#include "config/schedule_files.h"
 #include "parallel/schedule_kinds.h"
 #include "runtime/quiet_steps.h"
 #include "runtime/rank_threads.h"

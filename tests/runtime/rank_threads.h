@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/make_communicator.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "core/philox.h"
 #include "runtime/interpreter.h"
 

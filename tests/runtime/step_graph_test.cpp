@@ -16,7 +16,7 @@
 #include "core/counter.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/non_finite.h"
 #include "runtime/quiet_steps.h"

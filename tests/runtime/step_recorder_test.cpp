@@ -10,9 +10,9 @@
 
 #include "comm/forwarding_communicator.h"
 #include "comm/forwarding_link.h"
-#include "parallel/exchanges.h"
 #include "parallel/late_peers.h"
-#include "parallel/program_set.h"
+#include "parallel/program/exchanges.h"
+#include "parallel/program/program_set.h"
 #include "parallel/schedule_kinds.h"
 #include "runtime/rank_threads.h"
 

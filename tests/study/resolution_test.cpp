@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "site/site_planning.h"
 #include "study/expansion.h"
 
 namespace plait::study {
@@ -13,7 +14,7 @@ namespace {
 // A point is measured by a process of its own, which plans its job as `plait train` does: what the study predicts has to be of
 // that job. On two GPUs with NVLink it has its exchanges and reductions by links.
 TEST(PointResolution, PredictsTheJobThatThePointRuns) {
-  launch::PlanningWish wish;
+  site::PlanningWish wish;
   wish.gpus = 2, wish.device = "h200";
   for (const char* layout : {"tensor=2", "zero=1", "pipeline=2", "auto"}) {
     const Config study = parse_config(
@@ -22,7 +23,7 @@ TEST(PointResolution, PredictsTheJobThatThePointRuns) {
         std::string(layout) + "\"]}}\n");
     const Draft draft = expand(study, 2).front();
     const Resolved resolved = Resolver(wish, 0).resolve(draft);
-    const launch::SitedPlan planned = launch::plan_on_site(draft.config.value(), 50257, wish);
+    const site::SitedPlan planned = site::plan_on_site(draft.config.value(), 50257, wish);
     ASSERT_TRUE(resolved.prediction.has_value()) << layout << ": " << resolved.problem;
     EXPECT_DOUBLE_EQ(resolved.prediction->step_ms, 1e3 * planned.job.best.step_seconds) << layout;
     EXPECT_EQ(resolved.prediction->peak_bytes, planned.job.best.peak_bytes) << layout;

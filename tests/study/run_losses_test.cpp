@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/temporary_directory.h"

@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/shell_quoted.h"
 #include "core/temporary_directory.h"
+#include "site/site_planning.h"
 #include "study/expansion.h"
 #include "study/records.h"
 #include "study/resolution.h"
@@ -59,7 +60,7 @@ TEST(SlurmShape, FollowsFromTheStudy) {
 Resolved resolved_at(int ranks, double network_gb_per_s) {
   Config study = cluster("axes: {layout: [\"tensor=2 pipeline=2\"]}");
   study.study.simulate.network_gb_per_s = network_gb_per_s;
-  launch::PlanningWish wish;
+  site::PlanningWish wish;
   wish.device = "h200", wish.runs_here = true;
   wish.network = assumed_network(study.study.simulate);
   wish.gpus_per_host = 4;

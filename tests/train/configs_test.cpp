@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "data/tokenizer.h"
-#include "launch/job_planning.h"
 #include "parallel/job_plan.h"
-#include "parallel/validator.h"
+#include "parallel/proof/validator.h"
+#include "site/site_planning.h"
 #include "test_paths.h"
 
 namespace plait::train {
@@ -23,7 +23,7 @@ TEST(ShippedConfigs, ReadAndPlan) {
     const Config config = load_config(entry.path().string());
     EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
     if (!keys_left_to_planner(config).empty()) {
-      const launch::SitedPlan planned = launch::plan_on_site(
+      const site::SitedPlan planned = site::plan_on_site(
           config, data::vocabulary(config), {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
       EXPECT_GT(planned.job.best.step_seconds, 0);
       EXPECT_TRUE(keys_left_to_planner(planned.job.config).empty());

@@ -13,6 +13,7 @@
 #include "checkpoint/weights_reader.h"
 #include "comm/rendezvous.h"
 #include "core/error_of.h"
+#include "interop/any_weights.h"
 #include "test_paths.h"
 #include "train/trainer_fixture.h"
 
@@ -101,7 +102,7 @@ class CopiesOfWeights : public RunStartTest {
         ranks.emplace_back([&, r] {
           comm::Meeting mine = meeting(static_cast<int>(r), static_cast<int>(directories.size()));
           try {
-            verify_copies(*checkpoint::open_weights(directories[r]), mine);
+            verify_copies(*interop::open_weights(directories[r]), mine);
           } catch (const ConfigError& error) {
             errors[r] = error.what();
             store->abort("refused");

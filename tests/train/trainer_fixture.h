@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/temporary_directory.h"
-#include "launch/job_planning.h"
+#include "launch/settled_job.h"
 #include "train/trainer.h"
 
 namespace plait::train {

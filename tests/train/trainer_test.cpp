@@ -21,11 +21,11 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "environment_variable.h"
+#include "interop/trained_model.h"
 #include "launch/stop_signals.h"
 #include "parallel/rank_plan.h"
 #include "test_paths.h"
 #include "train/sampler.h"
-#include "train/trained_model.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
@@ -283,7 +283,7 @@ TEST_F(TrainerTest, AWeightThatIsNotFiniteIsNamed) {
                         "train: {steps: 3, global_batch: 4, micro_batch: 1}\nlaunch: {device: cpu}\n";
   for (const std::string layout : {"parallel.data=1", "parallel.data=2", "parallel.pipeline=2"}) {
     const TrainRequest start{
-        launch::settle(load_config(job.string(), {"run.name=" + layout, layout}, read_model_directory)), {}, {}};
+        launch::settle(load_config(job.string(), {"run.name=" + layout, layout}, interop::read_model_directory)), {}, {}};
     EXPECT_THAT(error_of<Error>([&] { return train(start); }),
                 testing::ContainsRegex("first not finite on rank [0-9]: weights: blocks.1.mlp.down.weight"))
         << layout;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "config/schedule_files.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "core/schedule_files.h"
 #include "verify/overrides.h"
 #include "verify/verify_cases.h"
 

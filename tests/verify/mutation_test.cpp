@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "parallel/collectives.h"
-#include "parallel/program_waits.h"
+#include "parallel/program/program_waits.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

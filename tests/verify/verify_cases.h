@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/forwarding_communicator.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "data/dataset.h"
 #include "verify/verify.h"
 

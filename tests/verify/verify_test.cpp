@@ -13,9 +13,9 @@
 
 #include "core/error.h"
 #include "core/terminal.h"
-#include "launch/job_planning.h"
 #include "launch/launch_fixtures.h"
-#include "parallel/program_waits.h"
+#include "launch/settled_job.h"
+#include "parallel/program/program_waits.h"
 #include "verify/report_json.h"
 #include "verify/report_junit.h"
 #include "verify/report_table.h"

@@ -14,8 +14,8 @@
 #include "comm/word.h"
 #include "core/bus_id.h"
 #include "core/choices.h"
-#include "core/config_limits.h"
 #include "core/device.h"
+#include "core/limits.h"
 #include "topology/gpu_path.h"
 
 namespace plait::comm::p2p {

@@ -7,10 +7,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/json_field.h"
 #include "core/json_file.h"
+#include "core/limits.h"
 #include "data/huggingface/byte_alphabet.h"
 #include "data/huggingface/nfc.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 
 namespace plait::plan {
 

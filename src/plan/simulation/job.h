@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/index.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/simulation/work.h"
 #include "topology/network.h"
 

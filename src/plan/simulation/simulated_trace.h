@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/simulation/simulator.h"
 
 namespace plait::plan {

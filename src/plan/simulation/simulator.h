@@ -1,9 +1,9 @@
 // The time of an optimizer step, known before it runs: a discrete-event run of the actual programs of all ranks.
 //
-// Programs mean what they mean to the untimed proof (parallel/program_timeline.h): streams run in order, a wait for a later
-// instruction is for the previous step's, a message begins when sender and receiver have both come to it (its bytes go straight
-// into the receiver's buffer), a collective when its whole group has. What is going on has a pace (a fluid model, as in
-// SimGrid: Casanova et al. 2014, with equal shares):
+// Programs mean what they mean to the untimed proof (parallel/program/program_timeline.h): streams run in order, a wait for a
+// later instruction is for the previous step's, a message begins when sender and receiver have both come to it (its bytes go
+// straight into the receiver's buffer), a collective when its whole group has. What is going on has a pace (a fluid model, as
+// in SimGrid: Casanova et al. 2014, with equal shares):
 //   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of
 //               what its own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get.
 //               A ring loads the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop. The
@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "parallel/ledger.h"
-#include "parallel/program_set.h"
+#include "parallel/program/program_set.h"
 #include "plan/simulation/critical_path.h"
 #include "plan/simulation/work.h"
 #include "topology/network.h"

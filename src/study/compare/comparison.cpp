@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "config/schedule_file.h"
 #include "core/error.h"
 #include "core/percentage.h"
-#include "core/schedule_file.h"
 #include "study/progress.h"
 #include "study/report/findings.h"
 

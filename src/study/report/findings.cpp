@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/units.h"
 
 namespace plait::study {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/config_schema.h"
+#include "config/schema.h"
 #include "core/error.h"
 #include "core/format_count.h"
 #include "core/terminal.h"

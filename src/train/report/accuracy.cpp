@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/json_file.h"
+#include "core/limits.h"
 #include "core/plural.h"
 #include "core/record.h"
 #include "core/statistics.h"

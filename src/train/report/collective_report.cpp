@@ -9,7 +9,7 @@
 #include "comm/p2p/symmetric_memory.h"
 #include "core/format_bytes.h"
 #include "core/names.h"
-#include "parallel/exchanges.h"
+#include "parallel/program/exchanges.h"
 #include "train/report/link_table.h"
 
 namespace plait::train {

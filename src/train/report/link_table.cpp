@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "core/config_limits.h"
+#include "core/limits.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
 

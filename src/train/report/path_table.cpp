@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "comm/p2p/choice.h"
-#include "core/config_limits.h"
+#include "core/limits.h"
 
 namespace plait::comm {
 

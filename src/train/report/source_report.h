@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 

@@ -1,0 +1,391 @@
+#include "parallel/program/program.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace plait::parallel {
+namespace {
+
+// Some buckets, and where they were looked up, which of them each segment is in.
+struct BucketList {
+  const std::vector<Bucket>& all;
+  const BucketsOfSegments* of_segments = nullptr;
+};
+
+void add_buckets(std::vector<BufferUse>& uses, const BucketList& buckets, int segment, BufferKind kind, bool writes) {
+  const auto add = [&](int b) {
+    const Bucket& bucket = buckets.all[static_cast<std::size_t>(b)];
+    if (kind == BufferKind::quantized_weights && !bucket.products) return;
+    const bool of_weights = kind == BufferKind::weights || kind == BufferKind::quantized_weights;
+    uses.push_back({{kind, of_weights ? b : bucket.place, 0}, writes});
+  };
+  if (buckets.of_segments) {
+    for (const int b : buckets.of_segments->of(segment)) add(b);
+    return;
+  }
+  for (int b = 0; b < std::ssize(buckets.all); ++b) {
+    const std::vector<int>& of = buckets.all[static_cast<std::size_t>(b)].segments;
+    if (std::find(of.begin(), of.end(), segment) != of.end()) add(b);
+  }
+}
+
+void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
+  using enum BufferKind;
+  const model::Segment& segment = program.segment(i.segment);
+  const model::SegmentKind kind = segment.kind;
+  const bool is_forward = i.kind == InstructionKind::forward, is_input = i.kind == InstructionKind::backward_input;
+  const bool is_weight = i.kind == InstructionKind::backward_weight;
+  const bool begins = is_weight || i.part == 0, ends = is_weight || i.part + 1 == segment.parts;
+  if (i.batch_slot >= 0) uses.push_back({{batch, 0, i.batch_slot}, false});
+  if (has_norm(kind) && begins) uses.push_back({norm_buffer(i), false});
+  if (is_forward || begins) uses.push_back({{activations, i.segment, i.slot}, is_forward && begins});
+  if (is_forward && ends) {
+    if (!has_output(kind)) {
+      if (segment.partial) uses.push_back({{statistics, i.lane, 0}, true});
+    } else if (segment.partial) {
+      uses.push_back({{product, i.lane, 0}, true});
+    } else {
+      uses.push_back({{output, i.segment, i.slot}, true});
+      if (has_norm(kind)) uses.push_back({input_buffer(program, i, i.segment), false});
+    }
+  }
+  if (!is_forward) {
+    if (has_norm(kind)) uses.push_back({{stash, i.segment, i.stash}, is_input && begins});
+    if (has_output(kind) && begins) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
+  }
+  if (is_input && ends) uses.push_back({{norm_gradient, i.lane, 0}, true});
+  if (is_weight) {
+    add_buckets(uses, buckets, i.segment, gradients, true);
+  } else {
+    add_buckets(uses, buckets, i.segment, weights, false);
+    if (segment.quantized) add_buckets(uses, buckets, i.segment, quantized_weights, false);
+  }
+}
+
+// Between a segment and the one before it: add_residual and norm.
+void add_norm_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
+  const bool is_norm = i.kind == InstructionKind::norm, adds = !is_norm || i.adds_residual;
+  if (adds) {
+    uses.push_back({{BufferKind::product, i.lane, 0}, false});
+    if (has_norm(program.kind(i.segment - 1))) uses.push_back({input_buffer(program, i, i.segment - 1), false});
+    uses.push_back({{BufferKind::output, i.segment - 1, i.slot}, true});
+    add_buckets(uses, buckets, i.segment - 1, BufferKind::weights, false);
+  }
+  if (!is_norm) return;
+  if (!adds) uses.push_back({input_buffer(program, i, i.segment), false});  // else as it has just been written
+  uses.push_back({norm_buffer(i), true});
+  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+}
+
+void add_norm_backward_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
+                            const BucketList& buckets) {
+  uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, false});
+  uses.push_back({input_buffer(program, i, i.segment), false});
+  uses.push_back({norm_buffer(i), false});
+  if (has_output(program.kind(i.segment))) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
+  uses.push_back({input_gradient_buffer(program, i), true});
+  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+  add_buckets(uses, buckets, i.segment, BufferKind::norm_gradients, true);
+}
+
+// The sums are in the memory of the whole gradients unless those are sharded, so they are used together.
+void add_collective_uses(std::vector<BufferUse>& uses, const Instruction& i, const BucketList& buckets) {
+  const Collective& c = i.collective;
+  if (c.source != c.destination) uses.push_back({c.source, true});
+  uses.push_back({c.destination, true});
+  if (c.destination.kind != BufferKind::gradient_sums) return;
+  const int place = buckets.all[static_cast<std::size_t>(i.bucket)].place;
+  if (c.source.kind != BufferKind::gradients) uses.push_back({{BufferKind::gradients, place, 0}, true});
+  uses.push_back({{BufferKind::norm_gradients, place, 0}, true});
+}
+
+}  // namespace
+
+BufferId input_buffer(const Program& program, const Instruction& i, int segment) {
+  const Chunk& chunk = program.chunk_of(i);
+  if (segment > chunk.first_segment) return {BufferKind::output, segment - 1, i.slot};
+  if (chunk.previous_rank >= 0) return {BufferKind::input, i.chunk, i.input_slot};
+  return {BufferKind::output, segment - 1, i.input_slot};
+}
+
+BufferId output_gradient_buffer(const Program& program, const Instruction& i, int segment) {
+  const Chunk& chunk = program.chunk_of(i);
+  if (segment == chunk.last_segment() && chunk.next_rank >= 0) return {BufferKind::received_gradient, i.chunk, i.gradient_in};
+  return {BufferKind::output_gradient, segment, i.stash};
+}
+
+BufferId input_gradient_buffer(const Program& program, const Instruction& i) {
+  const Chunk& chunk = program.chunk_of(i);
+  if (i.segment > chunk.first_segment) return {BufferKind::output_gradient, i.segment - 1, i.stash};
+  if (chunk.previous_rank >= 0) return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
+  return {BufferKind::output_gradient, i.segment - 1, i.gradient_out};
+}
+
+BufferId norm_buffer(const Instruction& i) {
+  return i.recomputed ? BufferId{BufferKind::norm_again, i.segment, i.stash} : BufferId{BufferKind::norm, i.segment, i.slot};
+}
+
+BufferId pass_buffer(const Program& program, const Instruction& i, model::PassTensor tensor) {
+  switch (tensor) {
+    case model::PassTensor::product: return {BufferKind::product, i.lane, 0};
+    case model::PassTensor::statistics: return {BufferKind::statistics, i.lane, 0};
+    case model::PassTensor::norm_gradient: return {BufferKind::norm_gradient, i.lane, 0};
+    case model::PassTensor::norm:
+    case model::PassTensor::norm_scale:
+    case model::PassTensor::norm_values: return norm_buffer(i);
+    case model::PassTensor::activation_scale: return {BufferKind::activations, i.segment, i.slot};
+    case model::PassTensor::gradient_scale: return {BufferKind::stash, i.segment, i.stash};
+    case model::PassTensor::input_gradient:
+    case model::PassTensor::input_scale:
+    case model::PassTensor::input_values:
+      if (i.segment < program.chunk_of(i).end_segment) return input_gradient_buffer(program, i);
+      return output_gradient_buffer(program, i, i.segment - 1);
+  }
+  throw InternalError("pass_buffer: unknown tensor of a pass");
+}
+
+namespace {
+
+std::vector<BufferUse> all_uses(const Program& program, const Instruction& i, const BucketList& buckets) {
+  std::vector<BufferUse> uses;
+  const auto all_buckets = [&](BufferKind kind, bool writes) {
+    for (std::size_t b = 0; b < buckets.all.size(); ++b) uses.push_back({{kind, static_cast<int>(b), 0}, writes});
+  };
+  switch (i.kind) {
+    case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
+    case InstructionKind::receive_activation: uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true}); break;
+    case InstructionKind::send_activation:
+      uses.push_back({{BufferKind::output, program.chunk_of(i).last_segment(), i.slot}, false});
+      break;
+    case InstructionKind::receive_gradient:
+      uses.push_back({{BufferKind::received_gradient, i.chunk, i.gradient_in}, true});
+      break;
+    case InstructionKind::send_gradient: uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false}); break;
+    case InstructionKind::forward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight: add_segment_uses(uses, program, i, buckets); break;
+    case InstructionKind::add_residual:
+    case InstructionKind::norm: add_norm_uses(uses, program, i, buckets); break;
+    case InstructionKind::round_norm: uses.push_back({norm_buffer(i), true}); break;
+    case InstructionKind::norm_backward: add_norm_backward_uses(uses, program, i, buckets); break;
+    case InstructionKind::round_gradient: uses.push_back({input_gradient_buffer(program, i), true}); break;
+    case InstructionKind::collective: add_collective_uses(uses, i, buckets); break;
+    case InstructionKind::loss:
+      uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
+      if (program.segment(i.segment).partial) uses.push_back({{BufferKind::statistics, i.lane, 0}, false});
+      uses.push_back({{BufferKind::activations, i.segment, i.slot}, true});
+      break;
+    case InstructionKind::gradient_norm:
+      all_buckets(BufferKind::gradient_sums, false);
+      uses.push_back({{BufferKind::scalars, 0, 0}, true});
+      break;
+    case InstructionKind::update:
+      all_buckets(BufferKind::gradient_sums, false);
+      all_buckets(BufferKind::weights, true);
+      uses.push_back({{BufferKind::scalars, 0, 0}, false});
+      break;
+    case InstructionKind::scale_weights:
+      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true});
+      break;
+    case InstructionKind::quantize_weights:
+      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::quantized_weights, i.bucket, 0}, true});
+      break;
+  }
+  return uses;
+}
+
+}  // namespace
+
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+  return all_uses(program, i, {buckets});
+}
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const BucketsOfSegments& buckets) {
+  return all_uses(program, i, {buckets.all(), &buckets});
+}
+
+BucketsOfSegments::BucketsOfSegments(const std::vector<Bucket>& buckets) : all_(buckets) {
+  for (int b = 0; b < std::ssize(buckets); ++b) {
+    for (const int segment : buckets[static_cast<std::size_t>(b)].segments) {
+      const auto n = static_cast<std::size_t>(segment);
+      if (n >= of_.size()) of_.resize(n + 1);
+      if (of_[n].empty() || of_[n].back() != b) of_[n].push_back(b);
+    }
+  }
+}
+
+std::span<const int> BucketsOfSegments::of(int segment) const {
+  const auto n = static_cast<std::size_t>(segment);
+  return n < of_.size() ? std::span<const int>(of_[n]) : std::span<const int>();
+}
+
+bool computes_segment(InstructionKind kind) {
+  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
+         kind == InstructionKind::backward_weight;
+}
+
+bool is_collective(const Instruction& i) { return i.kind == InstructionKind::collective; }
+bool is_barrier(const Instruction& i) { return is_collective(i) && i.collective.operation == Operation::barrier; }
+bool communicates_in_pass(const Instruction& i) { return is_collective(i) && i.segment >= 0; }
+bool moves_rows(const Instruction& i) {
+  const auto tensor = i.collective.tensor;
+  return communicates_in_pass(i) && tensor != model::PassTensor::statistics && tensor != model::PassTensor::activation_scale &&
+         tensor != model::PassTensor::gradient_scale;
+}
+bool is_in_backward(const Instruction& i) { return i.stash >= 0; }
+
+InstructionKind kind_of(model::Computation computation) {
+  switch (computation) {
+    case model::Computation::add_residual: return InstructionKind::add_residual;
+    case model::Computation::norm: return InstructionKind::norm;
+    case model::Computation::round_norm: return InstructionKind::round_norm;
+    case model::Computation::forward: return InstructionKind::forward;
+    case model::Computation::loss: return InstructionKind::loss;
+    case model::Computation::backward_input: return InstructionKind::backward_input;
+    case model::Computation::norm_backward: return InstructionKind::norm_backward;
+    case model::Computation::round_gradient: return InstructionKind::round_gradient;
+    case model::Computation::backward_weight: return InstructionKind::backward_weight;
+  }
+  throw InternalError("Computation: no such computation");
+}
+
+StreamRole stream_role(Purpose purpose) { return purpose == Purpose::activations ? StreamRole::exchange : StreamRole::reduce; }
+
+std::optional<GroupStream> collective_group(const Instruction& instruction) {
+  if (!is_collective(instruction)) return std::nullopt;
+  return GroupStream{instruction.collective.group, stream_role(instruction.collective.purpose)};
+}
+
+std::string to_string(const GroupStream& group) {
+  const bool second = group.role == StreamRole::reduce && group.group == groups::tensor;
+  return to_string(group.group) + (second ? " " + to_string(group.role) : "");
+}
+
+std::string to_string(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::load_batch: return "load_batch";
+    case InstructionKind::receive_activation: return "receive_activation";
+    case InstructionKind::add_residual: return "add_residual";
+    case InstructionKind::norm: return "norm";
+    case InstructionKind::round_norm: return "round_norm";
+    case InstructionKind::forward: return "forward";
+    case InstructionKind::loss: return "loss";
+    case InstructionKind::send_activation: return "send_activation";
+    case InstructionKind::receive_gradient: return "receive_gradient";
+    case InstructionKind::backward_input: return "backward_input";
+    case InstructionKind::norm_backward: return "norm_backward";
+    case InstructionKind::round_gradient: return "round_gradient";
+    case InstructionKind::backward_weight: return "backward_weight";
+    case InstructionKind::send_gradient: return "send_gradient";
+    case InstructionKind::gradient_norm: return "gradient_norm";
+    case InstructionKind::update: return "update";
+    case InstructionKind::scale_weights: return "scale_weights";
+    case InstructionKind::quantize_weights: return "quantize_weights";
+    case InstructionKind::collective: return "collective";
+  }
+  throw InternalError("to_string: unknown instruction kind");
+}
+
+std::string to_string(StreamRole role) {
+  switch (role) {
+    case StreamRole::compute: return "compute";
+    case StreamRole::copy: return "copy";
+    case StreamRole::exchange: return "exchange";
+    case StreamRole::reduce: return "reduce";
+    case StreamRole::send: return "send";
+    case StreamRole::receive: return "receive";
+  }
+  throw InternalError("to_string: unknown stream role");
+}
+
+std::string to_string(const StreamSpec& stream) {
+  if (stream.role == StreamRole::send) return "send to pipeline rank " + std::to_string(stream.peer);
+  if (stream.role == StreamRole::receive) return "receive from pipeline rank " + std::to_string(stream.peer);
+  return to_string(stream.role);
+}
+
+namespace {
+
+const char* name_of(model::PassTensor tensor) {
+  switch (tensor) {
+    case model::PassTensor::product: return "product";
+    case model::PassTensor::norm: return "norm";
+    case model::PassTensor::norm_scale: return "norm's scale";
+    case model::PassTensor::norm_values: return "rounded norm";
+    case model::PassTensor::statistics: return "logit statistics";
+    case model::PassTensor::activation_scale: return "activation scale";
+    case model::PassTensor::norm_gradient: return "norm's gradient";
+    case model::PassTensor::input_gradient: return "gradient";
+    case model::PassTensor::input_scale: return "gradient's scale";
+    case model::PassTensor::input_values: return "rounded gradient";
+    case model::PassTensor::gradient_scale: return "gradient scale";
+  }
+  throw InternalError("to_string: unknown tensor of a pass");
+}
+
+bool writes_norm(InstructionKind kind) { return kind == InstructionKind::norm || kind == InstructionKind::round_norm; }
+
+}  // namespace
+
+std::string to_string(const Collective& c) {
+  std::string text = to_string(c.operation);
+  if (c.tensor) return text + " of " + name_of(*c.tensor);
+  if (c.destination.kind == BufferKind::weight_scales) {
+    text += " of weight scales";
+  } else if (c.operation != Operation::barrier) {
+    text += " of " + to_string(c.purpose);
+  }
+  return text;
+}
+
+std::string kind_text(const Instruction& i) {
+  const bool of_norm = is_collective(i) ? i.collective.destination.kind == BufferKind::norm_again : writes_norm(i.kind);
+  return (i.recomputed && of_norm ? "recomputed " : "") + (is_collective(i) ? to_string(i.collective) : to_string(i.kind));
+}
+
+std::string to_string(const Instruction& instruction) {
+  const bool collective = is_collective(instruction), of_segment = instruction.segment >= 0;
+  std::string text = kind_text(instruction);
+  if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
+  if (instruction.chunk >= 0 && !of_segment) text += " chunk " + std::to_string(instruction.chunk);
+  if (of_segment) text += " segment " + std::to_string(instruction.segment);
+  if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
+  if (instruction.part > 0) text += ", part " + std::to_string(instruction.part);
+  if (collective && !of_segment) text += " over the " + to_string(instruction.collective.group) + " group";
+  return text;
+}
+
+std::string to_string(const BufferId& buffer) {
+  const auto of = [&](const char* what, const char* owner) {
+    return std::string(what) + " of " + owner + " " + std::to_string(buffer.index) + ", slot " + std::to_string(buffer.slot);
+  };
+  switch (buffer.kind) {
+    case BufferKind::batch: return "batch slot " + std::to_string(buffer.slot);
+    case BufferKind::input: return of("received input", "chunk");
+    case BufferKind::norm: return of("norm", "segment");
+    case BufferKind::norm_again: return of("recomputed norm", "segment");
+    case BufferKind::activations: return of("activations", "segment");
+    case BufferKind::product: return "partial products of lane " + std::to_string(buffer.index);
+    case BufferKind::statistics: return "statistics of logits of lane " + std::to_string(buffer.index);
+    case BufferKind::norm_gradient: return "gradient of a norm's output of lane " + std::to_string(buffer.index);
+    case BufferKind::output: return of("output", "segment");
+    case BufferKind::output_gradient: return of("gradient of the output", "segment");
+    case BufferKind::stash: return of("stash", "segment");
+    case BufferKind::received_gradient: return of("received gradient", "chunk");
+    case BufferKind::sent_gradient: return of("gradient to send", "chunk");
+    case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::weight_scales: return "scales of the weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::quantized_weights: return "quantized weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
+    case BufferKind::norm_gradients: return "gradients of norms in place " + std::to_string(buffer.index);
+    case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
+    case BufferKind::scalars: return "the step's scalars";
+    case BufferKind::arrival: return "the number of a barrier";
+  }
+  throw InternalError("to_string: unknown buffer");
+}
+
+}  // namespace plait::parallel

@@ -1,0 +1,510 @@
+// Symbolic execution of one rank's program: which micro-batch's value is in every buffer.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "parallel/proof/validator_checks.h"
+
+namespace plait::parallel {
+namespace {
+
+// What has still to be done to a value before it may be read, step by step.
+struct Pending {
+  enum class Step {
+    sum,     // ranks of `axes` have parts of a sum
+    max,     // and parts of a tensor, each with the largest element of its own
+    round,   // this rank's rows are to be rounded, with the scale that was agreed on
+    gather,  // they have rows, or columns, of it
+    loss     // logits: their gradient is what others read
+  };
+  Step step = Step::sum;
+  AxisSet axes;
+  friend bool operator==(const Pending&, const Pending&) = default;
+};
+
+struct Value {
+  int micro_batch = -1, step = -1;
+  int segment = -1;  // in a lane; other buffers are for one segment's value
+  std::vector<Pending> pending = {};
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+constexpr AxisSet sharing = {segment_axis};  // the ranks that share segments
+
+Pending::Step step_of(Operation operation) {
+  switch (operation) {
+    case Operation::sum:
+    case Operation::reduce_scatter: return Pending::Step::sum;
+    case Operation::max: return Pending::Step::max;
+    case Operation::all_gather: return Pending::Step::gather;
+    case Operation::barrier: break;
+  }
+  throw InternalError("step_of: a barrier does nothing to a value");
+}
+
+std::string to_string(const Pending& pending) {
+  switch (pending.step) {
+    case Pending::Step::sum: return "a part of a sum over the " + to_string(pending.axes) + " group";
+    case Pending::Step::max: return "without the scale of the " + to_string(pending.axes) + " group";
+    case Pending::Step::round: return "not rounded yet";
+    case Pending::Step::gather: return "without what other ranks of the " + to_string(pending.axes) + " group have of it";
+    case Pending::Step::loss: return "before the loss";
+  }
+  throw InternalError("to_string: unknown pending step");
+}
+
+bool is_per_micro_batch(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::batch:
+    case BufferKind::input:
+    case BufferKind::norm:
+    case BufferKind::norm_again:
+    case BufferKind::activations:
+    case BufferKind::product:
+    case BufferKind::output:
+    case BufferKind::statistics:
+    case BufferKind::norm_gradient:
+    case BufferKind::output_gradient:
+    case BufferKind::stash:
+    case BufferKind::received_gradient:
+    case BufferKind::sent_gradient: return true;
+    case BufferKind::weights:
+    case BufferKind::weight_scales:
+    case BufferKind::quantized_weights:
+    case BufferKind::gradients:
+    case BufferKind::norm_gradients:
+    case BufferKind::gradient_sums:
+    case BufferKind::scalars:
+    case BufferKind::arrival: return false;
+  }
+  return false;
+}
+
+// What has been added up in one place since it was last reduced or, for the losses, in this step.
+struct Sum {
+  int contributions = 0;
+  int micro_batch = -1;  // of the last one
+};
+
+// Gradients of one segment in a bucket. The two parts of backward write different parameters.
+struct GradientParts {
+  Sum input_part, weight_part;
+};
+
+struct BucketState {
+  std::map<int, GradientParts> segments;
+  Sum table;           // of the embedding and a tied head together, in the bucket that has them
+  int reductions = 0;  // over the data group, in this step
+  AxisSet summed;      // over further axes than the data axis
+  int updates = 0;     // in its weights
+  bool whole = true;   // its weights: false after an update of this rank's shard
+  // As FP8 operands: updates that were in the weights whose scales were found last, and that were quantized last; whether ranks
+  // that share the weights have told each other the scales.
+  int scaled = 0, quantized = 0;
+  bool scales_shared = true;
+};
+
+class SymbolicRank {
+ public:
+  SymbolicRank(const ProgramSet& set, int rank, ProblemList& problems)
+      : set_(set), rank_(rank), program_(set.program(rank)), buckets_(set.of(rank).buckets), problems_(problems) {
+    bool first = false, last = false;
+    for (const Chunk& c : program_.chunks) {
+      first = first || reads_tokens(set.kind(c.first_segment));
+      last = last || reads_targets(set.kind(c.last_segment()));
+    }
+    counts_losses_ = last;
+    tied_here_ = set.tied && first && last;
+    for (const Bucket& bucket : buckets_) {
+      BucketState state;
+      for (const int segment : bucket.segments) state.segments[segment];
+      states_.push_back(std::move(state));
+    }
+  }
+
+  void run() {
+    for (step_ = 0; step_ < validated_steps; ++step_) {
+      begin_step();
+      for (now_ = 0; now_ < static_cast<int>(program_.instructions.size()); ++now_) execute(program_.at(now_));
+    }
+  }
+
+ private:
+  void begin_step() {
+    for (BucketState& s : states_) {
+      for (auto& [segment, gradient] : s.segments) gradient = {};
+      s.table = {};
+      s.reductions = 0;
+      s.summed = {};
+    }
+    losses_ = {};
+    met_ = normed_ = scalars_reduced_ = false;
+    loaded_ = -1;
+  }
+
+  void problem(std::string words) { problems_.add(rank_, now_, std::move(words)); }
+
+  void execute(const Instruction& i) {
+    for (const BufferUse& use : buffer_uses(program_, i, buckets_)) {
+      if (use.buffer.kind == BufferKind::weights) {
+        if (!use.writes && i.segment >= 0) read_weights(use.buffer.index);
+      } else if (use.buffer.kind == BufferKind::quantized_weights) {
+        if (!use.writes) read_quantized(use.buffer.index);
+      } else if (is_per_micro_batch(use.buffer.kind)) {
+        if (const auto wanted = needed(i, use.buffer)) read(use.buffer, *wanted);
+        if (const auto value = produced(i, use.buffer)) memory_[use.buffer] = *value;
+        advance(i, use.buffer);
+      }
+    }
+    switch (i.kind) {
+      case InstructionKind::load_batch: return load(i);
+      case InstructionKind::loss:
+        if (set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
+        return;
+      case InstructionKind::norm_backward:
+      case InstructionKind::backward_weight: return write_gradients(i);
+      case InstructionKind::gradient_norm: return norm();
+      case InstructionKind::update: return update();
+      case InstructionKind::scale_weights: return scale(i.bucket);
+      case InstructionKind::quantize_weights: return quantize(i.bucket);
+      case InstructionKind::collective:
+        if (i.segment < 0) collective(i);
+        return;
+      default: return;
+    }
+  }
+
+  // Of buckets and scalars.
+  void collective(const Instruction& i) {
+    switch (i.collective.destination.kind) {
+      case BufferKind::arrival: met_ = true; return;
+      case BufferKind::gradient_sums: return reduce(i);
+      case BufferKind::weights: return gather(i.bucket);
+      case BufferKind::weight_scales: return share_scales(i.bucket);
+      case BufferKind::scalars:
+        if (!normed_) problem("runs before the gradient_norm of its step");
+        scalars_reduced_ = true;
+        return;
+      default: return problem("is over the " + to_string(i.collective.destination));
+    }
+  }
+
+  static bool is_lane(BufferKind kind) {
+    return kind == BufferKind::product || kind == BufferKind::statistics || kind == BufferKind::norm_gradient;
+  }
+
+  // The step that an instruction does to what is in the buffer already; nothing where it does none.
+  std::optional<Pending> does(const Instruction& i, const BufferId& buffer) const {
+    switch (i.kind) {
+      case InstructionKind::collective: return Pending{step_of(i.collective.operation), i.collective.group.axes};
+      case InstructionKind::round_norm:
+      case InstructionKind::round_gradient: return Pending{Pending::Step::round, {}};
+      case InstructionKind::loss:
+        return buffer.kind == BufferKind::activations ? std::optional(Pending{Pending::Step::loss, {}}) : std::nullopt;
+      default: return std::nullopt;
+    }
+  }
+
+  // Whether it puts a new value there.
+  bool produces(const Instruction& i, const BufferId& buffer) const {
+    switch (i.kind) {
+      case InstructionKind::load_batch:
+      case InstructionKind::receive_activation:
+      case InstructionKind::receive_gradient: return true;
+      case InstructionKind::add_residual:
+      case InstructionKind::norm:
+        if (i.kind == InstructionKind::norm && buffer == norm_buffer(i)) return true;
+        return buffer == BufferId{BufferKind::output, i.segment - 1, i.slot} &&
+               (i.kind == InstructionKind::add_residual || i.adds_residual);
+      case InstructionKind::forward:
+        return (buffer.kind == BufferKind::activations && i.part == 0) || buffer.kind == BufferKind::product ||
+               buffer.kind == BufferKind::statistics || buffer == BufferId{BufferKind::output, i.segment, i.slot};
+      case InstructionKind::backward_input:
+        return (buffer.kind == BufferKind::stash && i.part == 0) || buffer.kind == BufferKind::norm_gradient;
+      case InstructionKind::norm_backward: return buffer == input_gradient_buffer(program_, i);
+      default: return false;
+    }
+  }
+
+  // Rows that this rank has of what segment `segment` reads: to be gathered from all, as they are or rounded with one scale.
+  std::vector<Pending> own_rows(int segment) const {
+    using enum Pending::Step;
+    if (!set_.segment(segment).by_rows) return {};
+    if (!set_.segment(segment).gathers_operands) return {{gather, sharing}};
+    return {{max, sharing}, {round, {}}, {gather, sharing}};
+  }
+
+  // What a new value has still to go through.
+  std::vector<Pending> left_by(const Instruction& i, const BufferId& buffer) const {
+    using enum Pending::Step;
+    const model::Segment& segment = set_.segment(std::min(std::max(i.segment, 0), set_.head()));
+    switch (i.kind) {
+      case InstructionKind::norm: return buffer == norm_buffer(i) ? own_rows(i.segment) : std::vector<Pending>();
+      case InstructionKind::norm_backward:
+        return buffer.kind == BufferKind::sent_gradient ? std::vector<Pending>() : own_rows(i.segment - 1);
+      case InstructionKind::receive_gradient:
+        return segment_behind(i).by_rows ? std::vector<Pending>{{gather, sharing}} : std::vector<Pending>();
+      case InstructionKind::forward:
+      case InstructionKind::backward_input:
+        if (buffer.kind == BufferKind::statistics) return {{gather, sharing}};
+        if (buffer.kind == BufferKind::activations && !has_output(segment.kind)) return {{loss, {}}};
+        if (buffer.kind == BufferKind::product || (buffer.kind == BufferKind::norm_gradient && segment.partial))
+          return {{sum, sharing}};
+        // Other ranks' parts may have a larger scale.
+        if (i.part + 1 < segment.parts) return {{max, sharing}};
+        return {};
+      default: return {};
+    }
+  }
+  const model::Segment& segment_behind(const Instruction& receive) const {
+    return set_.segment(program_.chunk_of(receive).last_segment());
+  }
+
+  std::optional<Value> produced(const Instruction& i, const BufferId& buffer) const {
+    if (!produces(i, buffer)) return std::nullopt;
+    return Value{i.micro_batch, step_, is_lane(buffer.kind) ? i.segment : -1, left_by(i, buffer)};
+  }
+
+  // What has to be there before it: done with, or about to have done to it what the instruction does. (A sum leaves more for
+  // others to do; so it is compared by what is next.)
+  std::optional<Value> needed(const Instruction& i, const BufferId& buffer) const {
+    if (produces(i, buffer)) return std::nullopt;
+    // The product is of the segment before the sum.
+    const int segment = buffer.kind == BufferKind::product ? i.segment - 1 : i.segment;
+    Value value{i.micro_batch, step_, is_lane(buffer.kind) ? segment : -1};
+    if (const auto step = does(i, buffer)) value.pending = {*step};
+    return value;
+  }
+
+  // Does the instruction's step to what is there.
+  void advance(const Instruction& i, const BufferId& buffer) {
+    const auto it = memory_.find(buffer);
+    if (does(i, buffer) && it != memory_.end() && !it->second.pending.empty())
+      it->second.pending.erase(it->second.pending.begin());
+  }
+
+  void read(const BufferId& buffer, const Value& wanted) {
+    const auto it = memory_.find(buffer);
+    if (it != memory_.end()) {
+      Value next = it->second;
+      if (!wanted.pending.empty() && next.pending.size() > 1) next.pending.resize(1);
+      if (next == wanted) return;
+    }
+    const std::string name = "the " + to_string(buffer), micro_batch = "micro-batch " + std::to_string(wanted.micro_batch);
+    const auto writes = [&](int n) {
+      const auto uses = buffer_uses(program_, program_.at(n), buckets_);
+      return produces(program_.at(n), buffer) &&
+             std::any_of(uses.begin(), uses.end(), [&](const BufferUse& use) { return use.buffer == buffer; });
+    };
+    // The value was here: whoever took its place is wrong.
+    bool was_here = false;
+    for (int n = 0; n < now_; ++n) {
+      if (!writes(n)) continue;
+      if (was_here) {
+        problems_.add(rank_, n,
+                      "overwrites " + name + ", whose " + micro_batch + " is still needed by " + name_of(program_, now_));
+        return;
+      }
+      was_here = program_.at(n).micro_batch == wanted.micro_batch;
+    }
+    std::string words = "needs " + micro_batch + " in " + name + ", which holds ";
+    if (it == memory_.end() || it->second.step != wanted.step) {
+      words += "nothing of this step";
+    } else {
+      words += "micro-batch " + std::to_string(it->second.micro_batch);
+      if (it->second.segment != wanted.segment) words += " of segment " + std::to_string(it->second.segment);
+      words += wrong_state(it->second, wanted);
+    }
+    for (int n = now_ + 1; n < static_cast<int>(program_.instructions.size()); ++n) {
+      if (!writes(n) || program_.at(n).micro_batch != wanted.micro_batch) continue;
+      words += "; it comes later, from " + name_of(program_, n);
+      break;
+    }
+    problem(std::move(words));
+  }
+
+  static std::string wrong_state(const Value& value, const Value& wanted) {
+    if (value.pending.empty()) return wanted.pending.empty() ? "" : ", completed already";
+    return ", not complete yet: " + to_string(value.pending.front());
+  }
+
+  void load(const Instruction& i) {
+    // Data comes in this order.
+    if (i.micro_batch != loaded_ + 1) {
+      problem("comes after micro-batch " + std::to_string(loaded_) + "; batches are loaded in ascending order");
+    }
+    loaded_ = i.micro_batch;
+  }
+
+  void read_weights(int bucket) {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    const auto name = [&] { return "the weights of bucket " + std::to_string(bucket); };
+    if (s.updates > step_) problem("reads " + name() + " after this step's update of them");
+    if (s.updates == step_ && !s.whole) {
+      problem("reads " + name() + ", of which other ranks' shards are from before the update: no all_gather has brought them");
+    }
+  }
+
+  void read_quantized(int bucket) {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.quantized == s.updates) return;
+    problem("reads the quantized weights of bucket " + std::to_string(bucket) +
+            ", which are from before the update: no quantize_weights has followed it");
+  }
+
+  // `name`: a function, as names are needed for problems only.
+  template <typename Name>
+  void add(Sum& sum, bool accumulate, const Instruction& i, const Name& name) {
+    if (accumulate && sum.contributions == 0) {
+      problem("adds to " + name() + ", which hold nothing of this step to add to: it must overwrite them");
+    }
+    if (!accumulate && sum.contributions > 0) {
+      problem("overwrites " + name() + ", to which micro-batch " + std::to_string(sum.micro_batch) + " has been added");
+    }
+    ++sum.contributions;
+    sum.micro_batch = i.micro_batch;
+  }
+
+  // The table of a tied head and an embedding on this rank is in a bucket of both; else it is the embedding's.
+  bool has_table(const BucketState& s) const {
+    return s.segments.contains(0) && (!tied_here_ || s.segments.contains(set_.head()));
+  }
+
+  void write_gradients(const Instruction& i) {
+    for (std::size_t b = 0; b < states_.size(); ++b) {
+      BucketState& s = states_[b];
+      const auto it = s.segments.find(i.segment);
+      if (it == s.segments.end()) continue;
+      const auto name = [&](const std::string& what) { return [=] { return what + " in bucket " + std::to_string(b); }; };
+      if (set_.zero < 2 && s.reductions > 0) problem("writes " + name("gradients")() + ", which has been reduced already");
+      claim_place(static_cast<int>(b));
+      const bool weight = i.kind == InstructionKind::backward_weight;
+      add(weight ? it->second.weight_part : it->second.input_part, i.accumulate, i, name("the gradients of the segment"));
+      if (!weight || !has_table(s)) continue;
+      if (i.segment == 0) add(s.table, i.accumulate_tokens, i, name("the gradients of the token table"));
+      if (i.segment == set_.head() && tied_here_) add(s.table, i.accumulate, i, name("the gradients of the tied table"));
+    }
+  }
+
+  // Buckets may share memory for their gradients, one after another.
+  void claim_place(int bucket) {
+    const int place = buckets_[static_cast<std::size_t>(bucket)].place;
+    const auto owner = places_.find(place);
+    if (owner != places_.end() && owner->second != bucket && holds_gradients(owner->second)) {
+      problem("writes gradients of bucket " + std::to_string(bucket) + " where those of bucket " +
+              std::to_string(owner->second) + " are, which have not been reduced");
+    }
+    places_[place] = bucket;
+  }
+
+  bool holds_gradients(int bucket) const {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    return std::any_of(s.segments.begin(), s.segments.end(), [](const auto& entry) {
+      return entry.second.input_part.contributions + entry.second.weight_part.contributions > 0;
+    });
+  }
+
+  int reductions_per_step() const { return set_.zero >= 2 ? set_.micro_batches : 1; }
+
+  void reduce(const Instruction& i) {
+    BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
+    const Group& group = i.collective.group;
+    if (i.collective.source == i.collective.destination) {
+      if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
+      if (group == groups::tied && !met_) problem("runs before the barrier of the stages");
+      group.axes.for_each([&](Axis axis) { s.summed = s.summed.with(axis); });
+      return;
+    }
+    const int wanted = set_.zero >= 2 ? 1 : set_.micro_batches;
+    const auto complete = [&](const Sum& sum, int writers, const auto& name) {
+      const bool right = set_.zero < 2 || sum.micro_batch == i.micro_batch;
+      if (sum.contributions == wanted * writers && right) return;
+      std::string words = "reduces " + name() + ", which " + std::to_string(sum.contributions) + " of " +
+                          std::to_string(wanted * writers) + " contributions have reached";
+      if (!right && sum.contributions > 0) words += ", the last of micro-batch " + std::to_string(sum.micro_batch);
+      problem(std::move(words));
+    };
+    for (auto& [segment, gradient] : s.segments) {
+      const auto name = [of = segment] { return "the gradients of segment " + std::to_string(of); };
+      if (has_norm(set_.kind(segment))) complete(gradient.input_part, 1, name);
+      complete(gradient.weight_part, 1, name);
+      gradient = {};
+    }
+    if (has_table(s)) complete(s.table, tied_here_ ? 2 : 1, [] { return std::string("the gradients of the token table"); });
+    s.table = {};
+    if (set_.zero >= 2 && i.accumulate != (s.reductions > 0)) {
+      problem(i.accumulate ? "adds to a sum that holds nothing of this step yet: it must overwrite it"
+                           : "overwrites the sum of " + std::to_string(s.reductions) + " micro-batches");
+    }
+    ++s.reductions;
+  }
+
+  void norm() {
+    for (std::size_t b = 0; b < states_.size(); ++b) {
+      const std::string words = "runs before bucket " + std::to_string(b) + " is ";
+      if (states_[b].reductions < reductions_per_step()) problem(words + "reduced over the data group");
+      buckets_[b].further().for_each([&](Axis axis) {
+        if (!states_[b].summed.contains(axis)) problem(words + "summed over the " + to_string(group_along(axis)) + " group");
+      });
+    }
+    if (counts_losses_ && losses_.contributions < set_.micro_batches) problem("runs before all losses are there");
+    normed_ = true;
+  }
+
+  void update() {
+    if (!scalars_reduced_) problem("runs before the sum of scalars of its step");
+    for (BucketState& s : states_) {
+      s.updates = step_ + 1;
+      s.whole = set_.zero == 0;
+    }
+  }
+
+  void gather(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.updates <= step_) problem("runs before the update of its step");
+    s.whole = true;
+  }
+
+  void scale(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.updates <= step_) return problem("runs before the update of its step");
+    if (!s.whole) return problem("runs before an all_gather has brought other ranks' shards of the bucket");
+    s.scaled = s.updates;
+    s.scales_shared = set_.layout.size(segment_axis) == 1;
+  }
+
+  void share_scales(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.scaled <= step_) problem("runs before the scale_weights of its step");
+    s.scales_shared = true;
+  }
+
+  void quantize(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.scaled <= step_) return problem("runs before the scale_weights of its step");
+    if (!s.scales_shared) return problem("has a scale that the ranks that share the weights have not agreed on");
+    s.quantized = s.updates;
+  }
+
+  const ProgramSet& set_;
+  int rank_;
+  const Program& program_;
+  const std::vector<Bucket>& buckets_;
+  ProblemList& problems_;
+  bool counts_losses_ = false, tied_here_ = false;
+  int step_ = 0, now_ = 0;
+  std::map<BufferId, Value> memory_;
+  std::vector<BucketState> states_;
+  std::map<int, int> places_;  // bucket whose gradients were written there last
+  Sum losses_;
+  bool met_ = false, normed_ = false, scalars_reduced_ = false;
+  int loaded_ = -1;
+};
+
+}  // namespace
+
+void check_values(const ProgramSet& set, int rank, ProblemList& problems) { SymbolicRank(set, rank, problems).run(); }
+
+}  // namespace plait::parallel

@@ -1,0 +1,294 @@
+#include "parallel/schedule/schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+#include "parallel/schedule/pass_ends.h"
+#include "parallel/schedule/planned_schedule.h"
+
+namespace plait::parallel {
+namespace {
+
+struct Sizes {
+  int ranks = 1, chunks = 1, micro_batches = 1;
+};
+
+// A rank's part of a pipeline that never ends: which chunk its i-th forward and its i-th backward are for (micro-batches count
+// up within a chunk), and how many forwards come before the first backward; from there on one forward and one backward take
+// turns. A schedule is what is left when the passes of micro-batches beyond the last are struck out: no pass that stays needs
+// one of them, so if the endless pipeline runs, the schedule does.
+struct Stream {
+  std::function<int(int)> forward_chunk, backward_chunk;
+  int forwards_ahead = 0;
+};
+
+int only_chunk(int) { return 0; }
+
+Stream gpipe_stream(const Sizes& s, int) { return {only_chunk, only_chunk, s.micro_batches}; }
+
+Stream one_forward_one_backward_stream(const Sizes& s, int rank) { return {only_chunk, only_chunk, s.ranks - 1 - rank}; }
+
+// Narayanan et al. 2021: micro-batches go through the chunks in groups of as many as there are ranks, and micro-batch 0 comes
+// around (chunks - 1) * ranks forwards before its last chunk. One chunk is no interleaving, but 1F1B.
+Stream interleaved_stream(const Sizes& s, int rank) {
+  const auto chunk = [ranks = s.ranks, chunks = s.chunks](int i) { return i / ranks % chunks; };
+  const int to_last_rank = s.ranks - 1 - rank;
+  return {chunk, [chunk, chunks = s.chunks](int i) { return chunks - 1 - chunk(i); },
+          s.chunks == 1 ? to_last_rank : (s.chunks - 1) * s.ranks + 2 * to_last_rank};
+}
+
+// Qi et al. 2023, section 6, in passes of equal cost. Micro-batch 0 takes 2 (ranks - rank) - 1 passes from here down the V and
+// up to here again; it takes 2 rank + 1 more to the last stage and back, while outputs of both chunks arrive in turn; then only
+// chunk 1 has gradients, until the first comes down the V and up again. From then on the chunks take turns.
+Stream v_stream(const Sizes& s, int rank) {
+  const int below = s.ranks - rank;
+  const int down_and_up = 2 * below - 1;
+  const int ahead = down_and_up + 2 * rank;
+  return {[=](int i) {
+            if (i < ahead) return i >= down_and_up && (i - down_and_up) % 2 == 0 ? 1 : 0;
+            return i < ahead + below ? 1 : (i - ahead - below) % 2;
+          },
+          [=](int i) { return i < below ? 1 : (i - below) % 2; }, ahead};
+}
+
+std::vector<Pass> merge(const Stream& stream, const Sizes& s, PassKind backward) {
+  std::vector<Pass> passes;
+  std::vector<int> forwards(static_cast<std::size_t>(s.chunks)), backwards = forwards;
+  const auto add = [&](PassKind kind, int chunk, std::vector<int>& counts) {
+    const int micro_batch = counts[static_cast<std::size_t>(chunk)]++;
+    if (micro_batch < s.micro_batches) passes.push_back({kind, chunk, micro_batch});
+  };
+  const std::size_t all = 2 * static_cast<std::size_t>(s.chunks) * static_cast<std::size_t>(s.micro_batches);
+  for (int i = 0; passes.size() < all; ++i) {
+    add(PassKind::forward, stream.forward_chunk(i), forwards);
+    if (i >= stream.forwards_ahead) add(backward, stream.backward_chunk(i - stream.forwards_ahead), backwards);
+  }
+  return passes;
+}
+
+// Puts the weight parts of split backwards wherever a rank would otherwise wait, in passes of equal cost: for its inputs, or
+// for memory, when `most_in_flight` micro-batches are held already. So weight parts come as late as memory allows while
+// forwards are left, which sends gradients on soonest, and fill the drain of the pipeline after that.
+void fill_with_weight_passes(Schedule& s, int most_in_flight) {
+  struct Rank {
+    std::vector<Pass> passes;
+    std::size_t next = 0, weights = 0;  // of the passes given; of `waiting`
+    std::vector<Pass> waiting;          // weight parts, in the order in which their input parts ran
+    int in_flight = 0;
+  };
+  std::vector<Rank> ranks(s.passes.size());
+  PassEnds ends(s);
+  std::size_t left = 0;
+  for (const std::vector<Pass>& passes : s.passes) left += passes.size() + passes.size() / 2;
+  for (double now = 0; left > 0; ++now) {
+    const std::size_t before = left;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      Rank& rank = ranks[r];
+      const int number = static_cast<int>(r);
+      const auto can_run = [&](const Pass& pass) {
+        if (pass.kind == PassKind::forward && rank.in_flight == most_in_flight) return false;
+        const std::optional<double> ready = ends.ready(number, pass);
+        return ready && *ready <= now;
+      };
+      Pass pass;
+      if (rank.next < s.passes[r].size() && can_run(s.passes[r][rank.next])) {
+        pass = s.passes[r][rank.next++];
+      } else if (rank.weights < rank.waiting.size()) {
+        pass = rank.waiting[rank.weights++];
+      } else {
+        continue;
+      }
+      --left;
+      ends.finish(number, pass, now + 1);
+      rank.passes.push_back(pass);
+      if (pass.kind == PassKind::forward) ++rank.in_flight;
+      if (pass.kind == PassKind::backward_weight) --rank.in_flight;
+      if (pass.kind == PassKind::backward_input) {
+        rank.waiting.push_back({PassKind::backward_weight, pass.chunk, pass.micro_batch});
+      }
+    }
+    require(left < before, "a schedule deadlocks while its weight passes are filled in");
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) s.passes[r] = std::move(ranks[r].passes);
+}
+
+using StreamOf = Stream (*)(const Sizes&, int rank);
+
+// Of each built-in schedule.
+constexpr std::pair<ScheduleKind, StreamOf> streams[] = {
+    {ScheduleKind::gpipe, gpipe_stream},
+    {ScheduleKind::one_f_one_b, one_forward_one_backward_stream},
+    {ScheduleKind::interleaved, interleaved_stream},
+    {ScheduleKind::zb_h1, one_forward_one_backward_stream},
+    {ScheduleKind::zb_v, v_stream},
+};
+
+constexpr StreamOf stream_of(ScheduleKind kind) {
+  const auto* found = std::find_if(std::begin(streams), std::end(streams), [kind](const auto& s) { return s.first == kind; });
+  return found == std::end(streams) ? nullptr : found->second;
+}
+
+static_assert(std::all_of(built_in_schedules.begin(), built_in_schedules.end(),
+                          [](const ScheduleRow& row) {
+                            return row.kind == ScheduleKind::planned || stream_of(row.kind) != nullptr;
+                          }),
+              "every named schedule of config/schedule_table.h has a generator");
+
+// "1f1b or zb-v".
+std::string names_where(bool (*holds)(const ScheduleRow&)) {
+  std::string text;
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (holds(row)) text += (text.empty() ? "" : " or ") + std::string(row.name);
+  }
+  return text;
+}
+
+// What is wrong with sizes that are all positive.
+std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpec& spec) {
+  std::vector<ConfigProblem> problems;
+  const std::string name(row.name), key = "parallel.schedule " + name;
+  if (row.chunks == 1 && spec.virtual_stages > 1) {
+    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
+                        key + " has one stage per pipeline rank; use 1, or parallel.schedule " +
+                            names_where([](const ScheduleRow& r) { return r.takes_any_chunks(); }),
+                        "", 0});
+  }
+  if (row.chunks > 1 && spec.virtual_stages > 1 && spec.virtual_stages != row.chunks) {
+    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
+                        key + " always has " + std::to_string(row.chunks) + " stages per pipeline rank; leave it out", "", 0});
+  }
+  // A smaller group would leave a gap in every chunk.
+  if (row.in_rounds && row.chunks_with(spec.virtual_stages) > 1 && spec.micro_batches % spec.ranks != 0) {
+    problems.push_back(
+        {"parallel.schedule", name,
+         "needs a number of micro-batches that is a multiple of parallel.pipeline, but " + std::to_string(spec.micro_batches) +
+             " is no multiple of " + std::to_string(spec.ranks) + "; change train.global_batch or train.micro_batch (" +
+             std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
+             " micro-batches would do), or use parallel.schedule " +
+             names_where([](const ScheduleRow& r) { return r.is_candidate && !r.in_rounds; }) + ", which take any number",
+         "", 0});
+  }
+  return problems;
+}
+
+// ConfigError unless the schedule exists for these sizes.
+void check(const ScheduleRow& row, const ScheduleSpec& spec) {
+  std::vector<ConfigProblem> problems;
+  const auto positive = [&](const char* path, int value, const char* rule) {
+    if (value < 1) problems.push_back({path, std::to_string(value), rule, "", 0});
+  };
+  positive("parallel.pipeline", spec.ranks, "must be at least 1");
+  positive("parallel.virtual_stages", spec.virtual_stages, "must be at least 1");
+  positive("train.global_batch", spec.micro_batches, "must leave at least one micro-batch to each pipeline");
+  if (problems.empty()) problems = problems_of(row, spec);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
+  const Sizes sizes{spec.ranks, static_cast<int>(row.chunks_with(spec.virtual_stages)), spec.micro_batches};
+  Schedule s{std::string(row.name), sizes.micro_batches, StageMap(row.placement, sizes.ranks, sizes.chunks), {}};
+  const PassKind backward = row.splits_backward ? PassKind::backward_input : PassKind::backward;
+  for (int rank = 0; rank < sizes.ranks; ++rank) s.passes.push_back(merge(stream_of(row.kind)(sizes, rank), sizes, backward));
+  // As much memory as 1F1B takes on its first rank.
+  if (row.splits_backward) fill_with_weight_passes(s, s.stages.count());
+  return s;
+}
+
+Schedule schedule_of_file(const ScheduleSpec& spec) {
+  require(spec.file != nullptr, "make_schedule: a schedule from a file, and no file");
+  const ScheduleFile& file = *spec.file;
+  const auto check_size = [&](const char* path, std::size_t has, int wanted, const std::string& what) {
+    if (static_cast<int>(has) == wanted) return;
+    throw ConfigError(
+        {{"parallel.schedule", file.path,
+          "has " + std::to_string(has) + " " + what + ", but " + path + " makes it " + std::to_string(wanted), "", 0}});
+  };
+  check_size("parallel.pipeline", file.ranks.size(), spec.ranks, "ranks");
+  check_size("train.global_batch", static_cast<std::size_t>(file.micro_batches), spec.micro_batches, "micro-batches");
+  if (spec.kind == ScheduleKind::planned)
+    check_size("parallel.virtual_stages", file.rank_of_stage.size(), spec.ranks * spec.virtual_stages, "stages");
+  Schedule s{file.path, file.micro_batches, StageMap(file.rank_of_stage), {}};
+  for (const std::vector<StagePass>& passes : file.ranks) {
+    std::vector<Pass>& list = s.passes.emplace_back();
+    for (const StagePass& p : passes) list.push_back({p.kind, s.stages.chunk_of(p.stage), p.micro_batch, p.braided});
+  }
+  return s;
+}
+
+// By stage.
+std::vector<int> dealt(StagePlacement placement, int ranks, int chunks) {
+  require(placement != StagePlacement::given, "StageMap: of a file, give the ranks");
+  const bool is_v = placement == StagePlacement::v;
+  require(!is_v || chunks == 2, "StageMap: a V has two stages per rank");
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < ranks * chunks; ++stage) {
+    rank_of_stage.push_back(is_v && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks);
+  }
+  return rank_of_stage;
+}
+
+}  // namespace
+
+StageMap::StageMap(std::vector<int> rank_of_stage) : ranks_(std::move(rank_of_stage)) {
+  for (int stage = 0; stage < count(); ++stage) {
+    const auto rank = static_cast<std::size_t>(rank_of(stage));
+    if (rank >= stages_.size()) stages_.resize(rank + 1);
+    chunks_.push_back(static_cast<int>(stages_[rank].size()));
+    stages_[rank].push_back(stage);
+  }
+  require(std::none_of(stages_.begin(), stages_.end(), [](const auto& stages) { return stages.empty(); }),
+          "StageMap: a rank without a stage");
+}
+
+StageMap::StageMap(StagePlacement placement, int ranks, int chunks) : StageMap(dealt(placement, ranks, chunks)) {}
+
+Schedule make_schedule(const ScheduleSpec& spec) {
+  if (spec.kind == ScheduleKind::file || (spec.kind == ScheduleKind::planned && spec.file)) return schedule_of_file(spec);
+  const ScheduleRow& row = schedule_row(spec.kind);
+  check(row, spec);
+  if (spec.kind == ScheduleKind::planned)
+    return planned_schedule(spec.ranks, spec.virtual_stages, spec.micro_batches, equal_times);
+  return built_in_schedule(row, spec);
+}
+
+std::string chunk_letters(int chunk) {
+  constexpr int letters = 26;
+  const std::string last(1, static_cast<char>('a' + chunk % letters));
+  return chunk < letters ? last : chunk_letters(chunk / letters - 1) + last;
+}
+
+std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source) {
+  if (csv.size() > most_schedule_bytes) {
+    throw ConfigError(source + ": the passes of the planned schedule: " + std::to_string(csv.size()) + " bytes, more than " +
+                      std::to_string(most_schedule_bytes >> 20) + " MiB; take larger or fewer micro-batches");
+  }
+  std::string problem;
+  auto passes = parse_schedule(std::move(csv), to_string(ScheduleKind::planned), problem);
+  if (!passes) throw ConfigError(source + ": the passes of the planned schedule: " + problem);
+  return passes;
+}
+
+std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule) {
+  return planned_passes(schedule_csv(stage_passes(schedule)), "parallel.schedule");
+}
+
+std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
+  std::vector<std::vector<StagePass>> ranks;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    std::vector<StagePass>& list = ranks.emplace_back();
+    for (const Pass& p : schedule.passes[static_cast<std::size_t>(rank)]) {
+      const int stage = schedule.stages.stage(rank, p.chunk);
+      if (!schedule.halves) {
+        list.push_back({p.kind, stage, p.micro_batch, p.braided});
+      } else if (p.micro_batch % 2 == 0) {
+        list.push_back({p.kind, stage, p.micro_batch / 2, false});
+      }
+    }
+  }
+  return ranks;
+}
+
+}  // namespace plait::parallel

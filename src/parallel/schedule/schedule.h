@@ -1,0 +1,111 @@
+// Pipeline schedules: which pass every pipeline rank computes when, as plain data.
+//
+// The model is a chain of stages; a pipeline rank holds one stage, or several ("virtual stages", Narayanan et al. 2021), its
+// chunks. A pass is the forward or backward of one micro-batch through one stage. A schedule lists each rank's passes in the
+// order in which it computes them. Communication, buffers and everything else an optimizer step needs is added afterwards
+// (parallel/program/pipeline_program.h), and is the same for all schedules.
+//
+// All but files go through a chunk's micro-batches in ascending order, forward and backward: gradients are then summed in
+// the same order and all of them give the same bits. A file may have any order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/schedule_file.h"
+#include "config/schedule_table.h"
+
+namespace plait::parallel {
+
+struct Pass {
+  PassKind kind = PassKind::forward;
+  int chunk = 0;  // of this rank
+  int micro_batch = 0;
+  bool braided = false;  // together with the pass before it (parallel/schedule/braids.h)
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+
+// What the stage before goes on with: a whole backward, or its input part.
+inline bool yields_gradient(const Pass& pass) {
+  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
+}
+
+// After it the stage's weights have its micro-batch's gradient: a whole backward, or its weight part.
+inline bool adds_to_weights(const Pass& pass) {
+  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight;
+}
+
+// Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
+class StageMap {
+ public:
+  StageMap() = default;
+  // By stage. Every rank from 0 to the largest has at least one (InternalError).
+  explicit StageMap(std::vector<int> rank_of_stage);
+  // As built-in schedules do (config/schedule_table.h), `chunks` to each rank.
+  StageMap(StagePlacement placement, int ranks, int chunks);
+
+  int ranks() const { return static_cast<int>(stages_.size()); }
+  int count() const { return static_cast<int>(ranks_.size()); }  // of stages
+  int chunks(int rank) const { return static_cast<int>(stages_[static_cast<std::size_t>(rank)].size()); }
+  int stage(int rank, int chunk) const { return stages_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)]; }
+  int rank_of(int stage) const { return ranks_[static_cast<std::size_t>(stage)]; }
+  int chunk_of(int stage) const { return chunks_[static_cast<std::size_t>(stage)]; }
+  friend auto operator<=>(const StageMap&, const StageMap&) = default;
+
+ private:
+  std::vector<int> ranks_, chunks_;       // by stage
+  std::vector<std::vector<int>> stages_;  // by rank and chunk
+};
+
+struct TimeSpan {
+  double begin = 0, end = 0;
+};
+
+struct Schedule {
+  std::string name;  // as in parallel.schedule; of a file its path
+  int micro_batches = 1;
+  StageMap stages;
+  std::vector<std::vector<Pass>> passes;  // [rank], in order
+  bool halves = false;  // micro-batches 2m and 2m + 1 are halves of the job's m-th (parallel/schedule/braids.h)
+  // When each pass, or the turn that it is part of, runs where nothing but others' results holds it up, [rank][n], if messages
+  // have to be received as they are sent so that ranks do not wait in a circle for buffers: see time_messages() in
+  // parallel/schedule/pass_messages.h. Else empty.
+  std::vector<std::vector<TimeSpan>> times = {};
+
+  int ranks() const { return stages.ranks(); }
+};
+
+struct ScheduleSpec {
+  ScheduleKind kind = ScheduleKind::one_f_one_b;
+  int ranks = 1;
+  int virtual_stages = 1;  // chunks per rank where the schedule takes any number; else 1 or the schedule's own number
+  int micro_batches = 1;
+  std::shared_ptr<const ScheduleFile> file =
+      nullptr;  // of ScheduleKind::file; of ScheduleKind::planned if it is planned already
+};
+
+// gpipe         Huang et al. 2019: all forwards, then all backwards
+// 1f1b          Narayanan et al. 2021 (PipeDream-Flush): rank r runs at most ranks - r forwards ahead
+// interleaved   Narayanan et al. 2021: 1F1B over virtual stages; micro_batches must be a multiple of ranks
+// zb-h1         Qi et al. 2023: backward split in two; weight parts fill the bubble; in-flight activations as 1F1B's first rank
+// zb-v          Qi et al. 2023, section 6: two chunks per rank placed as a V
+// planned       parallel/schedule/planned_schedule.h, of stages that are alike
+// file          as it says
+//
+// ConfigError naming parallel.schedule, parallel.virtual_stages or train.global_batch where the schedule does not exist for
+// these sizes.
+Schedule make_schedule(const ScheduleSpec& spec);
+
+// Which of a rank's chunks, in pictures: "a", "b", ... "z", "aa", ...
+std::string chunk_letters(int chunk);
+
+// The passes by stage, as config/schedule_file.h writes them: of whole micro-batches.
+std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
+
+// A planned schedule for ParallelConfig::planned_passes. Reading it proves it (config/schedule_file.h): ConfigError naming
+// `source` if it cannot run.
+std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source);
+std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule);
+
+}  // namespace plait::parallel
