@@ -140,15 +140,15 @@ TEST_F(SentencePiece, GivesALongTextWithoutSpacesTheTokensThatTheLibraryGives) {
   std::uint32_t state = 1;
   const auto next = [&](std::size_t count) { return ((state = state * 1664525 + 1013904223) >> 8) % count; };
   std::map<std::string, std::string> texts;
-  while (texts["no spaces"].size() < 200'000) texts["no spaces"] += characters[next(characters.size())];
-  while (texts["words of other letters"].size() < 200'000) {
+  while (texts["no spaces"].size() < 100'000) texts["no spaces"] += characters[next(characters.size())];
+  while (texts["words of other letters"].size() < 100'000) {
     for (std::size_t length = 1 + next(9); length > 0; --length) texts["words of other letters"] += characters[next(8)];
     texts["words of other letters"] += ' ';
   }
-  while (texts["letters"].size() < 200'000) texts["letters"] += static_cast<char>('a' + next(26));
-  while (texts["lines"].size() < 200'000) texts["lines"] += fmt::format("word{}\n", next(97));
-  while (texts["wide spaces"].size() < 200'000) texts["wide spaces"] += characters[next(8)] + "\u3000";
-  while (texts["accents"].size() < 200'000)
+  while (texts["letters"].size() < 100'000) texts["letters"] += static_cast<char>('a' + next(26));
+  while (texts["lines"].size() < 100'000) texts["lines"] += fmt::format("word{}\n", next(97));
+  while (texts["wide spaces"].size() < 100'000) texts["wide spaces"] += characters[next(8)] + "\u3000";
+  while (texts["accents"].size() < 100'000)
     texts["accents"] += std::string{"aeiou"[next(5)]} + "\u0301" + (next(9) == 0 ? "\n\n" : "");
   std::string sample;
   for (const auto& [name, text] : texts) sample += text.substr(0, 3000) + "\n";
