@@ -13,8 +13,8 @@
 #include "bench_options.h"
 #include "core/error.h"
 #include "core/message.h"
-#include "core/milliseconds_of.h"
 #include "core/terminal.h"
+#include "core/units.h"
 #include "usage.h"
 
 namespace plait {

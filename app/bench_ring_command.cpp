@@ -7,8 +7,8 @@
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/message.h"
-#include "core/milliseconds_of.h"
 #include "core/terminal.h"
+#include "core/units.h"
 #include "usage.h"
 
 namespace plait {

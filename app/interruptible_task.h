@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "core/progress_callback.h"
 #include "core/task_progress.h"
 #include "launch/launch.h"
 #include "launch/stop_signals.h"

@@ -10,7 +10,6 @@
 #include "config/config.h"
 #include "core/error.h"
 #include "core/message.h"
-#include "core/status_line.h"
 #include "core/task_progress.h"
 #include "core/terminal.h"
 #include "data/files.h"

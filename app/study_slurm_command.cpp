@@ -8,7 +8,6 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/message.h"
-#include "core/shell_quoted.h"
 #include "core/terminal.h"
 #include "launch/stop_signals.h"
 #include "study/display.h"

@@ -7,7 +7,7 @@
 
 #include "bench/bench_ranks.h"
 #include "config/config.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "plan/calibration.h"
 
 namespace plait::bench {

@@ -6,8 +6,8 @@
 
 #include "bench/bench_ranks.h"
 #include "bench/sizes.h"
-#include "core/counter.h"
 #include "core/error.h"
+#include "core/stream.h"
 
 namespace plait::bench {
 namespace {

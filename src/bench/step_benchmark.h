@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 
 namespace plait::bench {
 

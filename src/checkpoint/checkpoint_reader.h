@@ -14,7 +14,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights_reader.h"
 #include "core/file.h"
-#include "core/json_field.h"
+#include "core/json.h"
 
 namespace plait::checkpoint {
 

@@ -4,7 +4,7 @@
 
 #include "checkpoint/checksum.h"
 #include "core/error.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/record.h"
 

@@ -19,7 +19,7 @@
 #include <functional>
 #include <string>
 
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::checkpoint {
 

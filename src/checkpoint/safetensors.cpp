@@ -9,9 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "checkpoint/unique_keys.h"
 #include "core/error.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/message.h"
 
 namespace plait::checkpoint {

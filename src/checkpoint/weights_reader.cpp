@@ -9,7 +9,6 @@
 #include "checkpoint/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/first_problems.h"
 
 namespace plait::checkpoint {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "comm/polled_rendezvous.h"
 #include "core/error.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 #include "core/host_name.h"
 
 namespace plait::comm {

@@ -8,7 +8,7 @@
 #include <stop_token>
 
 #include "core/error.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/stoppable_wait.h"
 
 namespace plait::comm {

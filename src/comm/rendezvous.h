@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

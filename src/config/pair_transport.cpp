@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait {
 namespace {

@@ -14,7 +14,7 @@
 #include "config/schedule_file.h"
 #include "config/suggestion.h"
 #include "config/tcp_place.h"
-#include "core/percentage.h"
+#include "core/parse_number.h"
 
 namespace plait::config {
 namespace {

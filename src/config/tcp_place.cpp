@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait {
 

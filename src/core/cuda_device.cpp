@@ -14,7 +14,7 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/stream_impl.h"
 
 namespace plait {

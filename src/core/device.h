@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace plait {
 
@@ -94,5 +96,9 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(Device device);   // from the driver (or /proc/meminfo); creates a context on a GPU
 std::size_t memory_size(Device device);  // memory_info().total_bytes, without a context
+
+// "00000000:1B:00.0" (NVML's form) and "0000:1B:00.0" (CUDA's) become "0000:1b:00.0", the kernel's form. nullopt if the text is
+// not a PCI address.
+std::optional<std::string> bus_id_from(std::string_view text);
 
 }  // namespace plait

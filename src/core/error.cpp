@@ -5,7 +5,7 @@
 #include <new>
 #include <system_error>
 
-#include "core/plural.h"
+#include "core/format.h"
 
 namespace plait {
 namespace {
@@ -58,5 +58,14 @@ std::string error_text(const std::exception& error) {
 }
 
 std::string errno_text() { return std::strerror(errno); }
+
+std::vector<ConfigProblem> first_problems(std::vector<ConfigProblem> problems, const std::string& what) {
+  constexpr std::size_t most = 20;
+  if (problems.size() <= most) return problems;
+  const std::size_t more = problems.size() - most;
+  problems.resize(most);
+  problems.push_back({"and " + std::to_string(more) + " more", "", what, "", 0});
+  return problems;
+}
 
 }  // namespace plait

@@ -86,4 +86,7 @@ std::string error_text(const std::exception& error);
 // The system's message for the call that has just failed.
 std::string errno_text();
 
+// The first 20, which are enough to show what is wrong, and the number of the rest: "and 980 more: WHAT".
+std::vector<ConfigProblem> first_problems(std::vector<ConfigProblem> problems, const std::string& what);
+
 }  // namespace plait

@@ -2,6 +2,8 @@
 // full disk, a quota, `ulimit -f` where SIGXFSZ is ignored, as plait does), and otherwise a ConfigError.
 #pragma once
 
+#include <unistd.h>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +14,30 @@
 #include <utility>
 #include <vector>
 
-#include "core/file_descriptor.h"
-
 namespace plait {
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int descriptor = -1) : descriptor_(descriptor) {}  // -1 is none
+  FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FileDescriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+  [[nodiscard]] int release() { return std::exchange(descriptor_, -1); }  // the caller closes it
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+// A path by which this process can open the descriptor's file once more.
+inline std::string path_of(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 // Identifies the file that a descriptor is open on, even if its path now names another.
 struct FileIdentity {
@@ -82,5 +105,20 @@ std::filesystem::path output_file(const std::filesystem::path& path);
 void require_writable(const std::filesystem::path& path);
 // Writes `text` to such a path: like write_text_file for a file, directly for a device or a pipe.
 void write_output(const std::filesystem::path& path, const std::string& text);
+
+// A directory for temporary files that no other user can read. It is removed with the object; the remains of a killed process
+// are removed when the next object is made in the same folder.
+class PrivateDirectory {
+ public:
+  PrivateDirectory();  // mode 0700, in the system's folder for temporary files; CommError if it cannot be made
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor lock_;  // on the directory: says that its maker is alive
+};
 
 }  // namespace plait

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/counter.h"
 #include "core/error.h"
+#include "core/stream.h"
 #include "core/stream_impl.h"
 
 namespace plait::detail {

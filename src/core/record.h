@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json_field.h"
+#include "core/json.h"
 
 namespace plait {
 

@@ -1,4 +1,4 @@
-// Streams and events, the same for CUDA and for the host.
+// Streams, events and counters, the same for CUDA and for the host.
 //
 // A stream runs enqueued work in order, asynchronously to the caller. On CUDA it is a cudaStream_t; on the host it is a worker
 // thread with a queue, so overlap, ordering bugs and their fixes behave identically on both, and ThreadSanitizer sees a
@@ -16,6 +16,19 @@
 #include "core/device.h"
 
 namespace plait {
+
+// Counters in memory shared by threads or processes. Host streams write them and wait for them (StreamRef::write_value).
+
+// True if a counter that reads `now` has reached `value`. Both are 32-bit numbers that wrap around.
+inline bool reached(std::uint32_t now, std::uint32_t value) { return static_cast<std::int32_t>(now - value) >= 0; }
+
+std::uint32_t read_counter(const std::uint32_t* counter);  // acquires everything released with the value
+
+// Releases this thread's earlier writes, and wakes all waiters in every process that has the memory mapped.
+void write_counter(std::uint32_t* counter, std::uint32_t value);
+
+// Blocks until the counter has reached `value`.
+void await_counter(const std::uint32_t* counter, std::uint32_t value);
 
 namespace detail {
 class StreamImpl;

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format_time.h"
-#include "core/terminal.h"
+#include "core/format.h"
 
 namespace plait {
 namespace {

@@ -1,4 +1,4 @@
-// Shows the progress and the remaining time of a long task on stderr, from the fifth second on.
+// The progress of a long task: how the task reports it, and how it is shown.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,18 @@
 #include <string_view>
 #include <thread>
 
-#include "core/progress_callback.h"
-#include "core/status_line.h"
+#include "core/terminal.h"
 
 namespace plait {
 
-// On a terminal it is one line, rewritten and finally erased; elsewhere a new line at the fifth second, then every thirty. Its
-// own thread keeps time between reports. Thread-safe.
+// Receives the part that is done, 0 to 1, and the current activity, which may be empty. TaskProgress shows it.
+using ProgressCallback = std::function<void(double done, const std::string& now)>;
+
+inline const ProgressCallback no_progress = [](double, const std::string&) {};
+
+// Shows the progress and the remaining time of a long task on stderr, from the fifth second on. On a terminal it is one line,
+// rewritten and finally erased; elsewhere a new line at the fifth second, then every thirty. Its own thread keeps time between
+// reports. Thread-safe.
 class TaskProgress {
  public:
   using Clock = std::chrono::steady_clock;

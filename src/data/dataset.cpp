@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/format.h"
 #include "core/philox.h"
-#include "core/plural.h"
 #include "data/blend.h"
 #include "data/sample_reader.h"
 #include "data/split.h"

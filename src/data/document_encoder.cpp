@@ -5,7 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "data/zstd_reader.h"
 
 namespace plait::data {

@@ -9,7 +9,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/first_problems.h"
 #include "data/document_encoder.h"
 #include "data/document_index.h"
 #include "data/files.h"

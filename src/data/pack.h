@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {

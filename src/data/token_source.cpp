@@ -6,7 +6,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/first_problems.h"
 #include "data/document_encoder.h"
 #include "data/files.h"
 #include "data/line_reader.h"

@@ -14,7 +14,7 @@
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "data/tokenizer.h"
 #include "interop/foreign_files.h"
 #include "interop/foreign_weights.h"

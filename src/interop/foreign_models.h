@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 
 namespace plait::interop {
 

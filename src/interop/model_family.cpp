@@ -9,7 +9,7 @@
 
 #include "config/pass_limits.h"
 #include "core/error.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/record.h"
 

@@ -10,10 +10,8 @@
 #include <set>
 
 #include "checkpoint/checksum.h"
-#include "checkpoint/unique_keys.h"
 #include "core/error.h"
-#include "core/first_problems.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/message.h"
 #include "interop/transpose.h"
 
@@ -153,7 +151,7 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
   const auto refuse = [&](const std::string& why) { throw ConfigError(index.string() + ": " + why); };
   const nlohmann::json json =
       parse_json(read_text(index, most_index_bytes), refuse,
-                 checkpoint::unique_keys([&](const std::string& key, int) { refuse("names '" + shown(key) + "' twice"); }));
+                 unique_keys([&](const std::string& key, int) { refuse("names '" + shown(key) + "' twice"); }));
   if (!json.is_object() || !json.contains("weight_map") || !json.at("weight_map").is_object())
     refuse("holds no object called weight_map");
   std::set<std::string> files;

@@ -14,7 +14,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "interop/model_family.h"
 
 namespace plait::interop {

@@ -13,8 +13,8 @@
 #include "comm/tcp/socket.h"
 #include "config/tcp_place.h"
 #include "core/error.h"
-#include "core/milliseconds_of.h"
-#include "core/whole_number.h"
+#include "core/parse_number.h"
+#include "core/units.h"
 
 namespace plait::launch {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/milliseconds_of.h"
+#include "core/units.h"
 #include "launch/agreement.h"
 #include "launch/launch_environment.h"
 #include "launch/settled_job.h"

@@ -9,7 +9,7 @@
 
 #include "comm/rendezvous.h"
 #include "config/config.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::launch {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 #include "launch/launch_processes.h"
 
 namespace plait::launch {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/choices.h"
-#include "core/link_collectives.h"
+#include "core/collective.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"

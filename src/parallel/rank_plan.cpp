@@ -9,8 +9,8 @@
 
 #include "config/pass_limits.h"
 #include "core/batch_split.h"
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 #include "model/model_flops.h"
 #include "parallel/rank_memory.h"
 #include "parallel/schedule/braids.h"

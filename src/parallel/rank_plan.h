@@ -5,8 +5,8 @@
 #include <string>
 
 #include "config/config.h"
+#include "core/collective.h"
 #include "core/device.h"
-#include "core/link_collectives.h"
 #include "model/transformer.h"
 #include "parallel/flat_layout.h"
 #include "parallel/memory_plan.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 #include "core/units.h"
 
 namespace plait::plan {

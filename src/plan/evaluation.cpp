@@ -8,7 +8,7 @@
 
 #include "core/batch_split.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "parallel/job_plan.h"
 #include "parallel/program/program_set.h"
 #include "plan/pass_planning.h"

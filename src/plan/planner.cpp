@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "parallel/mesh.h"
 #include "plan/ordered_tasks.h"
 #include "plan/pass_planning.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "plan/candidate.h"
 #include "plan/estimate.h"
 #include "plan/evaluation.h"

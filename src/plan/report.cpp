@@ -8,7 +8,7 @@
 
 #include "config/schedule_file.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/limits.h"
 #include "core/record.h"
 #include "core/units.h"

@@ -5,8 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "core/format_count.h"
-#include "core/format_time.h"
+#include "core/format.h"
 #include "core/units.h"
 #include "model/model_flops.h"
 

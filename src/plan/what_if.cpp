@@ -9,7 +9,7 @@
 
 #include "config/pass_limits.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 
 namespace plait::plan {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/counter.h"
 #include "core/error.h"
+#include "core/stream.h"
 #include "parallel/program/program_set.h"
 #include "runtime/step_graph.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::site {

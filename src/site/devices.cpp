@@ -6,8 +6,8 @@
 
 #include "config/pair_transport.h"
 #include "core/error.h"
+#include "core/format.h"
 #include "core/limits.h"
-#include "core/plural.h"
 #include "core/units.h"
 #include "site/outside_launcher.h"
 

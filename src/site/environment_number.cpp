@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait::site {
 

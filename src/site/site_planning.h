@@ -7,7 +7,7 @@
 #include <string>
 
 #include "config/config.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "plan/planner.h"
 #include "plan/report.h"
 #include "topology/replicate.h"

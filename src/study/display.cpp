@@ -8,10 +8,7 @@
 
 #include "config/schema.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
-#include "core/format_count.h"
-#include "core/format_time.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "core/text_table.h"
 #include "study/report/losses.h"
 #include "train/report/progress_text.h"

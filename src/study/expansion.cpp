@@ -12,7 +12,7 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/limits.h"
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 #include "study/expression.h"
 #include "study/isoflop_grid.h"
 #include "verify/layouts.h"

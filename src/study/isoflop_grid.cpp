@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "model/model_flops.h"
 #include "model/model_shape.h"
 #include "train/learning_rate.h"

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::study {
 namespace {

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "config/schema.h"
-#include "core/percentage.h"
+#include "core/parse_number.h"
 #include "study/study_data.h"
 
 namespace plait::study {

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/percentage.h"
+#include "core/parse_number.h"
 #include "study/progress.h"
 #include "study/ranks.h"
 

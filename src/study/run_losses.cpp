@@ -13,7 +13,7 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "data/tokenizer.h"
 #include "model/model_flops.h"
 #include "model/model_shape.h"

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_field.h"
+#include "core/json.h"
 
 namespace plait::study {
 namespace {

@@ -12,8 +12,8 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/percentage.h"
-#include "core/shell_quoted.h"
+#include "core/message.h"
+#include "core/parse_number.h"
 #include "study/expansion.h"
 
 namespace plait::study {

@@ -11,7 +11,7 @@
 #include "comm/tcp/socket.h"
 #include "core/error.h"
 #include "core/host_name.h"
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait::study {
 namespace {

@@ -9,7 +9,6 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/message.h"
-#include "core/shell_quoted.h"
 #include "study/progress.h"
 #include "study/records.h"
 

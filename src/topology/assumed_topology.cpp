@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "topology/device_profile.h"
 #include "topology/gpu_models.h"
 #include "topology/nominal.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "core/bus_id.h"
+#include "core/device.h"
 #include "core/message.h"
 #include "topology/findings.h"
 #include "topology/gpu_models.h"

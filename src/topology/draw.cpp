@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/index.h"
 #include "core/units.h"
 #include "topology/routes.h"

@@ -8,7 +8,7 @@
 #include <pugixml.hpp>
 #include <set>
 
-#include "core/bus_id.h"
+#include "core/device.h"
 #include "topology/import_error.h"
 #include "topology/nominal.h"
 #include "topology/text_lines.h"

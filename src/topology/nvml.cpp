@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/bus_id.h"
+#include "core/device.h"
 
 namespace plait::topology {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <fstream>
 
-#include "core/bus_id.h"
+#include "core/device.h"
 
 namespace plait::topology {
 namespace {

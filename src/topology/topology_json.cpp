@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "core/bus_id.h"
-#include "core/json_file.h"
+#include "core/device.h"
+#include "core/json.h"
 #include "core/record.h"
 #include "topology/import_error.h"
 #include "topology/nominal.h"

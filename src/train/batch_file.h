@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "config/config.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "data/dataset.h"
 
 namespace plait::train {

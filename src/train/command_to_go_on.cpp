@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/shell_quoted.h"
+#include "core/message.h"
 
 namespace plait::train {
 namespace {

@@ -15,7 +15,7 @@
 #include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/unsigned_nan.h"
+#include "core/format.h"
 #include "data/tokenizer.h"
 #include "interop/any_weights.h"
 #include "interop/trained_model.h"

@@ -14,7 +14,7 @@
 
 #include "comm/rendezvous.h"
 #include "config/config.h"
-#include "core/progress_callback.h"
+#include "core/task_progress.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/settled_job.h"

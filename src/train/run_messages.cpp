@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/format.h"
 #include "core/message.h"
-#include "core/plural.h"
 #include "train/command_to_go_on.h"
 #include "train/report/ledger_text.h"
 #include "train/sampler.h"

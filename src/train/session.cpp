@@ -7,8 +7,7 @@
 
 #include "config/pair_transport.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
-#include "core/milliseconds_of.h"
+#include "core/format.h"
 #include "core/units.h"
 #include "model/model_flops.h"
 #include "runtime/group_paths.h"

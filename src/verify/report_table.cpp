@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "core/format_time.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "core/terminal.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/private_directory.h"
 #include "parallel/job_plan.h"
 #include "parallel/proof/validator.h"
 #include "verify/reference.h"

@@ -10,7 +10,7 @@
 #include "checkpoint/manifest.h"
 #include "core/device.h"
 #include "core/file.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/temporary_directory.h"
 #include "run_plait.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "outside_ranks.h"
 
 namespace plait::app {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/file.h"
-#include "core/shell_quoted.h"
+#include "core/message.h"
 #include "program_test.h"
 #include "study/study_folder.h"
 

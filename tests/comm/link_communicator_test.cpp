@@ -10,8 +10,8 @@
 
 #include "collective_check.h"
 #include "comm/p2p/link_communicator.h"
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 #include "forwarding_link.h"
 #include "gpu_ranks.h"
 #include "rank_threads.h"

@@ -10,7 +10,7 @@
 #include "comm/p2p/region.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/stream.h"
 #include "descriptor_count.h"
 #include "gpu_ranks.h"

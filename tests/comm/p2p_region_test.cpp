@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "comm/p2p/region.h"
-#include "core/counter.h"
 #include "core/error.h"
+#include "core/stream.h"
 #include "descriptor_count.h"
 #include "rank_processes.h"
 #include "rank_threads.h"

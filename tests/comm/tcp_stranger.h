@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm::test {
 

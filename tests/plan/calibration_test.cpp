@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 #include "plan/communication_cost.h"
 #include "plan/segment_cost.h"
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "comm/nccl_environment.h"
-#include "core/counter.h"
 #include "core/error.h"
 #include "core/error_of.h"
+#include "core/stream.h"
 #include "parallel/program/program_set.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/non_finite.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "config/config.h"
-#include "core/link_collectives.h"
+#include "core/collective.h"
 #include "parallel/rank_plan.h"
 #include "topology/assumed_topology.h"
 #include "topology/replicate.h"

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/file.h"
-#include "core/shell_quoted.h"
+#include "core/message.h"
 #include "core/temporary_directory.h"
 #include "site/site_planning.h"
 #include "study/expansion.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/bus_id.h"
+#include "core/device.h"
 #include "test_paths.h"
 
 namespace plait::topology {

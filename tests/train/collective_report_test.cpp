@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/link_collectives.h"
+#include "core/collective.h"
 #include "parallel/job_plan.h"
 #include "parallel/make_layout.h"
 #include "train/report/link_table.h"

@@ -1,4 +1,4 @@
-#include "core/format_count.h"
+#include "core/format.h"
 #include "train/report/progress.h"
 
 #include <gmock/gmock.h>
@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <thread>
 #include <vector>
-
-#include "core/format_time.h"
 
 namespace plait::train {
 namespace {

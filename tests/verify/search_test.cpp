@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
-#include "core/private_directory.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

@@ -25,7 +25,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "comm/meeting.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm::p2p {
 

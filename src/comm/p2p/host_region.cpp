@@ -9,7 +9,7 @@
 
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 
 namespace plait::comm::p2p {
 namespace {

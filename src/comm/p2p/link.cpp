@@ -10,8 +10,8 @@
 #include "comm/p2p/mailbox_memory.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/trial.h"
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 

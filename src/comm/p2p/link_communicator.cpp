@@ -8,8 +8,8 @@
 #include "comm/p2p/choice.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/sum.h"
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 namespace {

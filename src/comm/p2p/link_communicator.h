@@ -27,7 +27,7 @@
 #include "comm/p2p/symmetric_memory.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
-#include "core/link_collectives.h"
+#include "core/collective.h"
 
 namespace plait::comm::p2p {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/collective.h"
 #include "core/error.h"
-#include "core/link_collectives.h"
 
 namespace plait::comm::p2p {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/link_collectives.h"
+#include "core/collective.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {

@@ -12,7 +12,6 @@
 
 #include "comm/p2p/process_identity.h"
 #include "comm/word.h"
-#include "core/bus_id.h"
 #include "core/choices.h"
 #include "core/device.h"
 #include "core/limits.h"

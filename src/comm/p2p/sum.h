@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 #include "comm/p2p/mover.h"
-#include "core/link_collectives.h"
+#include "core/collective.h"
 #include "core/stream.h"
 #include "core/view.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/meeting.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "comm/tcp/secret.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/tcp/proof.h"
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

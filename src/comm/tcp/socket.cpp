@@ -17,7 +17,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait::comm {
 namespace {

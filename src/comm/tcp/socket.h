@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/file.h"
 
 namespace plait::comm {
 

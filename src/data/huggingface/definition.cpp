@@ -8,8 +8,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/json_field.h"
-#include "core/json_file.h"
+#include "core/json.h"
 #include "core/limits.h"
 #include "data/huggingface/byte_alphabet.h"
 #include "data/huggingface/nfc.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "plan/placement/exact.h"
 #include "plan/placement/hierarchy.h"
 #include "plan/placement/local_search.h"

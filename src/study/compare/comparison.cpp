@@ -7,7 +7,7 @@
 
 #include "config/schedule_file.h"
 #include "core/error.h"
-#include "core/percentage.h"
+#include "core/parse_number.h"
 #include "study/progress.h"
 #include "study/report/findings.h"
 

@@ -8,7 +8,7 @@
 
 #include "config/schema.h"
 #include "core/error.h"
-#include "core/format_count.h"
+#include "core/format.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
 #include "train/report/progress_text.h"

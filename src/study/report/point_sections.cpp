@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/format_bytes.h"
-#include "core/percentage.h"
+#include "core/format.h"
+#include "core/parse_number.h"
 #include "core/units.h"
 #include "study/report/sections.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "study/report/sections.h"
 
 namespace plait::study {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/format_bytes.h"
+#include "core/format.h"
 
 namespace plait::study {
 namespace {

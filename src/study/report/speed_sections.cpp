@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/percentage.h"
+#include "core/parse_number.h"
 #include "study/report/sections.h"
 
 namespace plait::study {

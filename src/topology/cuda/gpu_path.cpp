@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 
-#include "core/bus_id.h"
 #include "core/cuda_check.h"
 #include "core/device.h"
 #include "core/error.h"

@@ -6,10 +6,9 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/format_bytes.h"
-#include "core/json_file.h"
+#include "core/format.h"
+#include "core/json.h"
 #include "core/limits.h"
-#include "core/plural.h"
 #include "core/record.h"
 #include "core/statistics.h"
 #include "core/terminal.h"

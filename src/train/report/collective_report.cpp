@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/p2p/symmetric_memory.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/names.h"
 #include "parallel/program/exchanges.h"
 #include "train/report/link_table.h"

@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "core/percentage.h"
+#include "core/parse_number.h"
 
 namespace plait::train {
 

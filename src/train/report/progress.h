@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/status_line.h"
+#include "core/terminal.h"
 #include "train/report/progress_text.h"
 #include "train/report/step_metrics.h"
 

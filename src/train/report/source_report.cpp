@@ -6,7 +6,7 @@
 #include <numbers>
 #include <optional>
 
-#include "core/format_count.h"
+#include "core/format.h"
 #include "train/evaluation.h"
 #include "train/report/progress_text.h"
 

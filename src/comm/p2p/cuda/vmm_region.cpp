@@ -10,7 +10,7 @@
 #include "comm/p2p/cuda/vmm_driver.h"
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
-#include "core/format_bytes.h"
+#include "core/format.h"
 #include "core/stream.h"
 
 namespace plait::comm::p2p {

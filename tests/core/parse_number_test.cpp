@@ -1,4 +1,4 @@
-#include "core/percentage.h"
+#include "core/parse_number.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/format_bytes.h"
+#include "core/format.h"
 
 #include <gtest/gtest.h>
 

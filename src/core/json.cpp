@@ -1,14 +1,45 @@
-#include "core/json_field.h"
+#include "core/json.h"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "core/error.h"
+#include "core/file.h"
 #include "core/message.h"
+#include "core/utf8.h"
 
 namespace plait {
+
+std::string json_problem(std::string_view text, const nlohmann::json::exception& error) {
+  if (const auto offset = first_invalid_utf8(text)) return "is not UTF-8 text (at byte " + std::to_string(*offset + 1) + ")";
+  if (const auto* parse = dynamic_cast<const nlohmann::json::parse_error*>(&error))
+    return "is not JSON (at byte " + std::to_string(parse->byte) + ")";
+  return "has a number beyond 1.8e308";
+}
+
+nlohmann::json::parser_callback_t unique_keys(std::function<void(const std::string& key, int depth)> refuse) {
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::set<std::string>> open;  // the names of each object that has begun and not ended
+  return [refuse = std::move(refuse), open = std::move(open)](int depth, Event event, const nlohmann::json& value) mutable {
+    if (event == Event::object_start) open.emplace_back();
+    if (event == Event::object_end) open.pop_back();
+    if (event == Event::key && !open.back().insert(value.get<std::string>()).second) refuse(value.get<std::string>(), depth);
+    return true;
+  };
+}
+
+nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes, const std::string& hint) {
+  std::string text;
+  try {
+    text = read_text(path, most_bytes);
+  } catch (const ConfigError& error) {
+    throw ConfigError(path + ": cannot be read" + hint + " (" + error.what() + ")");
+  }
+  return parse_json(text, [&](const std::string& problem) { throw ConfigError(path + ": " + problem); });
+}
+
 namespace {
 
 constexpr std::size_t most_shown = 60, most_path = 256;  // bytes of a value and of its place in a message

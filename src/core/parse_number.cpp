@@ -1,6 +1,4 @@
-#include "core/percentage.h"
-
-#include <charconv>
+#include "core/parse_number.h"
 
 namespace plait {
 

@@ -1,4 +1,4 @@
-// Parses whole numbers in untrusted text: environment variables, options, parts of addresses.
+// Parses numbers in untrusted text: environment variables, options, parts of addresses.
 #pragma once
 
 #include <charconv>
@@ -18,5 +18,8 @@ std::optional<Number> whole_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
+
+// "5%" or "0.5%" as a fraction, 0 to 1; nullopt for anything else.
+std::optional<double> percentage(std::string_view text);
 
 }  // namespace plait
