@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "comm/absent_communicator.h"
-#include "comm/single_rank_communicator.h"
+#include "comm/communicator.h"
 #include "core/error.h"
 #include "ops/elementwise.h"
 
@@ -75,7 +74,7 @@ runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& 
     const auto mine = std::find(members.begin(), members.end(), plan.rank);
     // The group of the first and the last stage: a rank of neither is alone.
     if (size > 1 && mine != members.end())
-      return std::make_shared<comm::AbsentCommunicator>(static_cast<int>(mine - members.begin()), size);
+      return comm::make_absent_communicator(static_cast<int>(mine - members.begin()), size);
     return comm::make_single_rank_communicator({.name = "alone", .rank = 0, .size = 1, .device = memory.device()});
   };
   for (const parallel::GroupStream& kind : parallel::group_streams_of(plan)) groups.communicators[kind] = group(kind.group);

@@ -7,7 +7,7 @@
 
 namespace plait::bench {
 
-// Collectives copy this rank's data in place of the others' (comm/absent_communicator.h). A sent message is copied out, and a
+// Collectives copy this rank's data in place of the others' (comm/communicator.h). A sent message is copied out, and a
 // received one is a copy of equally many random values: the same bytes, over the device's own memory. `memory` must outlive the
 // groups.
 runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "core/stream.h"
 #include "launch/launch.h"
 

@@ -13,7 +13,7 @@
 #include "bench/collective_slowdown.h"
 #include "bench/collectives_benchmark.h"
 #include "bench/p2p_benchmark.h"
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/statistics.h"

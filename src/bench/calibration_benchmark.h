@@ -25,7 +25,7 @@ struct CalibrationRequest {
 };
 
 // Times each pass within steps of a model with a number of transformer blocks (bench/calibration_model.h). A tensor rank
-// computes without the rest of its group (comm/absent_communicator.h). Sizes that do not fit the device are skipped with a
+// computes without the rest of its group (comm/communicator.h). Sizes that do not fit the device are skipped with a
 // note. ConfigError if a requested tensor size does not divide the model; CommError and DeviceError as in the other benchmarks.
 plan::Calibration calibrate(const CalibrationRequest& request);
 

@@ -8,7 +8,7 @@
 
 #include "bench/bench_ranks.h"
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/statistics.h"

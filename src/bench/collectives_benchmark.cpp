@@ -8,7 +8,7 @@
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "comm/meeting.h"
 #include "comm/word.h"
 #include "core/error.h"

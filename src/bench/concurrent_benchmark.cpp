@@ -9,7 +9,7 @@
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
-#include "comm/p2p/job_facts.h"
+#include "comm/p2p/facts.h"
 #include "core/error.h"
 #include "core/statistics.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/p2p/job_facts.h"
+#include "comm/p2p/facts.h"
 #include "comm/p2p/link.h"
 #include "launch/rank_context.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/facts.h"
 
 namespace plait::bench {
 

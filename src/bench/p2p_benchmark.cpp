@@ -9,7 +9,7 @@
 #include "bench/pcie_speed.h"
 #include "bench/plain_copy.h"
 #include "bench/sizes.h"
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "core/error.h"
 
 namespace plait::bench {

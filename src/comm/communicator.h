@@ -9,15 +9,61 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/paths.h"
+#include "core/device.h"
+#include "core/names.h"
 #include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::comm {
+
+class Rendezvous;
+
+// Paths are the ways that bytes take between the ranks of a group: the choices of a communicator or a link, in one form.
+
+// The medium between the memory of two ranks, the closest first.
+enum class Carrier {
+  memory,  // nothing: CPUs of one process
+  p2p,     // NVLink or PCIe: a GPU, its copy engine or a third GPU reads and writes the other's memory
+  shm,     // memory of the host
+  gdrdma,  // NICs that read and write the memory of GPUs (GPUDirect RDMA)
+  net,     // a network, by way of host memory
+};
+
+struct PairPath {
+  int from = 0, to = 0;  // ranks of the group
+  Carrier carrier = Carrier::net;
+  std::string via;   // in the backend's words: "P2P/CUMEM/read", "NET/IB/0/GDRDMA", "TCP", "vmm"
+  int channels = 0;  // connections that go this way; 0: not counted
+  friend bool operator==(const PairPath&, const PairPath&) = default;
+};
+
+// The paths that one rank knows. A pair may have more than one, on different channels.
+struct Paths {
+  std::string by;                            // "NCCL 2.28.9", "Gloo 0.5.0", "links"; "" if nothing moves
+  std::vector<PairPath> pairs;               // from this rank
+  std::vector<std::string> algorithms = {};  // of collectives that have connections: "ring", "tree", "nvls"; none: not told
+  int channels = 0;                          // channels that a collective is spread over; 0: it is not, or unknown
+  std::string unknown = {};                  // why the pairs are not known; "": they are
+  friend bool operator==(const Paths&, const Paths&) = default;
+};
+
+// A group of ranks that communicate, as one of them sees it.
+struct GroupSpec {
+  std::string name;  // unique among the job's groups; prefixes the rendezvous keys
+  int rank = 0;      // of this process or thread within the group
+  int size = 1;
+  Device device;  // where its data lives: cuda → NCCL, host → Gloo
+  std::chrono::milliseconds timeout{60'000};
+  // Needed for send and receive, which are InternalErrors otherwise. Every pair of ranks then connects while joining.
+  bool point_to_point = false;
+  int max_ctas = 0;  // NCCL: upper bound of thread blocks (SMs) a collective may take; 0 = NCCL's choice
+  std::string host_interface = "127.0.0.1";  // Gloo: address to listen on; loopback unless configured
+};
 
 enum class Reduction { sum, max };
 
@@ -61,4 +107,34 @@ class Communicator {
   virtual void abort() noexcept = 0;
 };
 
+// Collective over the group. All ranks make their groups in the same order. CommError on failure or time-out. Ranks that share
+// more than one group must also destroy them in the same order, since NCCL then waits for peers in other processes.
+std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvous& store);
+
+// A function that makes communicators as make_communicator does.
+using CommunicatorMaker = std::function<std::shared_ptr<Communicator>(const GroupSpec&, Rendezvous&)>;
+
+// "NCCL 2.28.9" or "Gloo 0.5.0".
+std::string backend_name(DeviceKind kind);
+
+// A group of one rank, on any device: its collectives are copies, or nothing.
+std::unique_ptr<Communicator> make_single_rank_communicator(const GroupSpec& spec);
+
+// A rank of a group without the other ranks, to measure its computation without their devices. Its collectives exchange
+// nothing: this rank's data stand in for everyone's. A gather repeats its part and a reduction keeps it, so values stay of
+// ordinary size and about as many bytes move in the device's memory as with peers. A gather is one kernel, as a push to all
+// peers is. There is nobody to send to or receive from (InternalError).
+std::unique_ptr<Communicator> make_absent_communicator(int rank, int size);
+
 }  // namespace plait::comm
+
+namespace plait {
+
+template <>
+inline constexpr auto names<comm::Carrier> = std::to_array<Name<comm::Carrier>>({{comm::Carrier::memory, "memory"},
+                                                                                 {comm::Carrier::p2p, "p2p"},
+                                                                                 {comm::Carrier::shm, "shm"},
+                                                                                 {comm::Carrier::gdrdma, "gdrdma"},
+                                                                                 {comm::Carrier::net, "net"}});
+
+}  // namespace plait

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/polled_rendezvous.h"
+#include "comm/rendezvous.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/host_name.h"

@@ -16,7 +16,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/polled_rendezvous.h"
+#include "comm/rendezvous.h"
 #include "core/error.h"
 
 namespace plait::comm {

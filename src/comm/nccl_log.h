@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/paths.h"
+#include "comm/communicator.h"
 
 namespace plait::comm {
 

@@ -1,4 +1,4 @@
-// The reduction of two elements, for everything that reduces on a host.
+// Reductions on a host: of two elements, and of two arrays.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,9 @@ T reduced(Reduction reduction, T a, T b) {
     return a + b;
   }
 }
+
+// out[i] = a[i] + b[i], or the larger of the two (the number, if the other is NaN). `out` may be `a` or `b`.
+// bf16 is added in float and rounded to nearest even, once per call.
+void reduce_elements(DType dtype, Reduction reduction, void* out, const void* a, const void* b, std::int64_t count);
 
 }  // namespace plait::comm

@@ -1,11 +1,10 @@
 #include "comm/rendezvous.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <optional>
-
-#include "core/error.h"
+#include <thread>
 
 namespace plait::comm {
 namespace {
@@ -95,5 +94,18 @@ std::shared_ptr<void> Rendezvous::take_object(const std::string& key, std::chron
 }
 
 std::shared_ptr<Rendezvous> make_thread_rendezvous() { return std::make_shared<ThreadRendezvous>(); }
+
+std::optional<std::string> PolledRendezvous::wait(const std::string& key, std::chrono::milliseconds timeout) {
+  using std::chrono::microseconds;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (auto pause = microseconds(200);; pause = std::min(pause * 3 / 2, microseconds(20'000))) {
+    if (const auto reason = abort_reason()) {
+      throw CommError("rendezvous: gave up waiting for key '" + key + "': " + *reason);
+    }
+    if (auto value = find(key)) return value;
+    if (std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+  }
+}
 
 }  // namespace plait::comm

@@ -73,4 +73,12 @@ std::shared_ptr<Rendezvous> make_memory_rendezvous(int descriptor);
 // `directory` must exist or be creatable (0700); all ranks name the same one, a fresh one for each job.
 std::shared_ptr<Rendezvous> make_directory_rendezvous(const std::string& directory);
 
+class PolledRendezvous : public Rendezvous {
+ public:
+  std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) final;
+
+ protected:
+  virtual std::optional<std::string> abort_reason() = 0;  // nullopt before abort()
+};
+
 }  // namespace plait::comm

@@ -114,7 +114,7 @@ template <>
 inline constexpr auto names<PeerAccessUse> =
     std::to_array<Name<PeerAccessUse>>({{PeerAccessUse::automatic, "auto"}, {PeerAccessUse::off, "off"}});
 
-// comm.require: what a run does not start without (comm/paths.h)
+// comm.require: what a run does not start without (comm/communicator.h)
 enum class RequiredPath {
   none,
   p2p,   // within a host: GPU to GPU

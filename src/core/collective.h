@@ -61,7 +61,7 @@ inline constexpr std::size_t alignment = 16;
 
 constexpr std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 // Bytes of a place for a slice: each begins at a multiple of 256 bytes, as all device memory does
-// (comm/p2p/mailbox_memory.cpp).
+// (comm/p2p/mailbox.cpp).
 constexpr std::size_t bytes_of_place(std::size_t slice) { return (slice + 255) / 256 * 256; }
 
 }  // namespace plait::link_collectives

@@ -13,7 +13,7 @@
 #include <set>
 #include <utility>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "config/schedule_file.h"
 #include "config/tcp_place.h"
 #include "core/error.h"

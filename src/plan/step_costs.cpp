@@ -220,7 +220,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
       if (!measured) kernels += pushed.device;
     }
     starts += one.seconds;
-    // What was measured has a kernel in its place, which waited for SMs too (comm/absent_communicator.h).
+    // What was measured has a kernel in its place, which waited for SMs too (comm/communicator.h).
     if (!(measured && is_push_alone)) starts_beside += one.seconds * (1 + one.slowed_by_compute);
     work.bytes += one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);

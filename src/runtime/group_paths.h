@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/p2p/job_facts.h"
-#include "comm/paths.h"
+#include "comm/communicator.h"
+#include "comm/p2p/facts.h"
 #include "core/choices.h"
 #include "runtime/rank_groups.h"
 

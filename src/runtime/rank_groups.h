@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "comm/p2p/link_communicator.h"
 #include "parallel/rank_plan.h"
 

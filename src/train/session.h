@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/p2p/job_facts.h"
+#include "comm/p2p/facts.h"
 #include "launch/rank_context.h"
 #include "launch/watchdog.h"
 #include "runtime/interpreter.h"

@@ -155,7 +155,7 @@ def check_arrows(source):
                 folders.setdefault(here, {}).setdefault(there, f"{name} includes {other}")
     for here, there in ((h, t) for h in folders for t in folders[h]):
         back = folders.get(there, {}).get(here)
-        # A room's face may choose among its folders (make_communicator.cpp, the operations): one arrow each way is that.
+        # A room's face may choose among its folders (communicator.cpp, the operations): one arrow each way is that.
         if back and here < there and not (there.startswith(here + "/") or here.startswith(there + "/")):
             fail(f"src/{here} and src/{there} know each other: {folders[here][there]}, {back}")
 

@@ -116,7 +116,7 @@ TEST(GlooCommunicator, SeveralGroupsOfTheSameRanks) {
 }
 
 // Connections that come and go cost a turn of an idle event loop each, 10 ms, and messages could cost a time slice each (see
-// comm/gloo/loop_thread.h): together minutes for this test. The bound leaves room for sanitizers and busy machines.
+// comm/gloo/transport.h): together minutes for this test. The bound leaves room for sanitizers and busy machines.
 TEST(GlooCommunicator, ManyRanksInManyGroupsDoNotWaitForIdleLoops) {
   constexpr int ranks = 8;
   constexpr int groups = 7;

@@ -10,7 +10,7 @@
 
 #include "collective_check.h"
 #include "comm/nccl_environment.h"
-#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/facts.h"
 #include "core/error.h"
 #include "gpu_ranks.h"
 #include "rank_processes.h"

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "comm/meeting.h"
-#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/facts.h"
 #include "core/error.h"
 #include "core/error_of.h"
 #include "rank_processes.h"

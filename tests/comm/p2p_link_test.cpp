@@ -5,7 +5,7 @@
 #include "comm/meeting.h"
 #include "comm/p2p/link.h"
 #include "comm/p2p/links.h"
-#include "comm/p2p/mailbox_memory.h"
+#include "comm/p2p/mailbox.h"
 #include "comm/p2p/trial.h"
 #include "core/error.h"
 #include "forwarding_link.h"

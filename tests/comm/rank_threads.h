@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 
 namespace plait::comm::test {
 

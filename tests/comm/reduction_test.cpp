@@ -6,8 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "comm/gloo/reduce.h"
-
 namespace plait::comm::test {
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "child_process.h"
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "core/temporary_directory.h"
 #include "environment_variable.h"
 #include "launch/launch.h"

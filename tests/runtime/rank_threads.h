@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "config/config.h"
 #include "core/philox.h"
 #include "runtime/interpreter.h"

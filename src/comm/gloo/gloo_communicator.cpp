@@ -1,4 +1,4 @@
-#include "comm/gloo/gloo_communicator.h"
+#include "comm/backends.h"
 
 #include <gloo/config.h>
 

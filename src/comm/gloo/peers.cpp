@@ -11,8 +11,7 @@
 #include <limits>
 #include <utility>
 
-#include "comm/gloo/adopted_pairs.h"
-#include "comm/gloo/loop_thread.h"
+#include "comm/gloo/transport.h"
 #include "comm/meeting.h"
 #include "comm/tcp/introductions.h"
 #include "comm/tcp/socket.h"

@@ -1,6 +1,6 @@
 // The connections among the ranks of a host group, and `exchange`, of which all of the group's calls are made.
 //
-// Gloo does the networking once the connections exist (one epoll thread, ordered messages); adopted_pairs.h says why it does
+// Gloo does the networking once the connections exist (one epoll thread, ordered messages); transport.h says why it does
 // not make them. Its own collectives are not used: a wait inside them cannot be ended from another thread, and its error does
 // not say which peer it waited for.
 #pragma once
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/communicator.h"
 
 namespace gloo {
 class Context;

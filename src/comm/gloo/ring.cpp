@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "comm/gloo/reduce.h"
+#include "comm/reduction.h"
 
 namespace plait::comm {
 namespace {

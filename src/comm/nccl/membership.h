@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/group.h"
+#include "comm/communicator.h"
 
 namespace plait::comm {
 

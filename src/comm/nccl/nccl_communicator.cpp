@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_communicator.h"
+#include "comm/backends.h"
 
 #include <nccl.h>
 #include <unistd.h>

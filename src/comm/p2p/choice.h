@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/facts.h"
 #include "core/choices.h"
 #include "core/error.h"
 

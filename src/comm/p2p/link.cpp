@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "comm/meeting.h"
 #include "comm/p2p/links.h"
-#include "comm/p2p/mailbox_memory.h"
+#include "comm/p2p/mailbox.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/trial.h"
 #include "core/collective.h"

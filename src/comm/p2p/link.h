@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/p2p/choice.h"
-#include "comm/p2p/counter_batch.h"
+#include "comm/p2p/facts.h"
 #include "comm/p2p/mover.h"
-#include "comm/p2p/pair_facts.h"
-#include "comm/paths.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
 #include "core/stream.h"

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/group.h"
 #include "comm/p2p/link.h"
 #include "comm/p2p/symmetric_memory.h"
 #include "comm/rendezvous.h"

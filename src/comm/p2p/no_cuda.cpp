@@ -1,5 +1,5 @@
 // Refuses mailboxes between GPUs in a build without CUDA.
-#include "comm/p2p/gpu_facts.h"
+#include "comm/p2p/facts.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region_kinds.h"
 #include "comm/p2p/sum.h"

@@ -1,4 +1,5 @@
-// The kinds of regions, one pair of functions each. Private to src/comm/p2p; callers use region.h.
+// The kinds of regions of GPUs, one pair of functions each. Private to src/comm/p2p; callers use region.h. Defined in cuda/, or
+// in no_cuda.cpp where plait is built without CUDA (those throw DeviceError).
 #pragma once
 
 #include <memory>
@@ -7,12 +8,6 @@
 
 namespace plait::comm::p2p {
 
-std::unique_ptr<Region> make_thread_memory(const RegionSpec& spec);
-std::unique_ptr<Region> import_thread_memory(const RegionSpec& spec, HandleExchange& exchange);
-std::unique_ptr<Region> make_host_memory(const RegionSpec& spec);
-std::unique_ptr<Region> import_host_memory(const RegionSpec& spec, HandleExchange& exchange);
-
-// Defined in cuda/, or in no_cuda.cpp where plait is built without CUDA (those throw DeviceError).
 std::unique_ptr<Region> make_ipc(const RegionSpec& spec);
 std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& exchange);
 std::unique_ptr<Region> make_vmm(const RegionSpec& spec);

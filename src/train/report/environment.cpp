@@ -8,7 +8,7 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 #include "comm/nccl_environment.h"
 #include "core/device.h"
 #include "core/host_name.h"

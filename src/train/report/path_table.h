@@ -16,8 +16,8 @@ namespace plait::train {
 //  "peers": [{"from", "to", "link", "peer_access", "reason": why not, if it is known}]  for every two ranks of one host; if
 //            they are CPUs, all joined alike, one row with "every_two_of": [..] instead of "from" and "to"
 //  "groups": [{"group", "ranks": [..], "by", "algorithms": [..], "channels", "unknown": why, if the ways are not known
-//              "ways": [{"carrier", "via", "channels", "pairs": [[from, to], ..]}]}]}  communicators and links, as in paths.h;
-//              "pairs": "all" if the ranks are CPUs, and every two use this way
+//              "ways": [{"carrier", "via", "channels", "pairs": [[from, to], ..]}]}]}  communicators and links, as in
+//              communicator.h; "pairs": "all" if the ranks are CPUs, and every two use this way
 nlohmann::ordered_json gather_paths(const std::vector<runtime::GroupPaths>& own, const comm::p2p::JobFacts& facts,
                                     comm::Meeting& meeting);
 

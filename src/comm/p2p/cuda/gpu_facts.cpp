@@ -1,4 +1,4 @@
-#include "comm/p2p/gpu_facts.h"
+#include "comm/p2p/facts.h"
 
 #include "comm/p2p/cuda/vmm_driver.h"
 #include "comm/word.h"

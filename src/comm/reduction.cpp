@@ -1,6 +1,5 @@
-#include "comm/gloo/reduce.h"
-
 #include "comm/reduction.h"
+
 #include "core/error.h"
 
 namespace plait::comm {

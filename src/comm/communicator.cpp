@@ -1,9 +1,7 @@
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
 
-#include "comm/gloo/gloo_communicator.h"
+#include "comm/backends.h"
 #include "comm/meeting.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/single_rank_communicator.h"
 #include "core/error.h"
 
 namespace plait::comm {

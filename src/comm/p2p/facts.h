@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "comm/meeting.h"
 #include "comm/p2p/process_identity.h"
 #include "comm/word.h"
 #include "core/choices.h"
@@ -123,3 +126,30 @@ void declare(auto& field, Of<PathFacts> auto& facts) {
 }
 
 }  // namespace plait::topology
+
+namespace plait::comm::p2p {
+
+// Facts about GPUs from CUDA and NVML. Private to src/comm/p2p. Defined in cuda/; a build without CUDA uses no_cuda.cpp, which
+// throws DeviceError.
+
+void describe_gpu(Device device, EndFacts& facts);
+
+class JobFacts {
+ public:
+  // Collective over the meeting, whose members are the ranks from 0 on. `device`: this rank's, current on the calling thread.
+  JobFacts(Device device, PeerAccessUse access, Meeting& meeting);
+  // From given facts: `paths` by rank, and by the other rank of the host.
+  JobFacts(std::vector<EndFacts> ends, std::vector<std::map<int, PathFacts>> paths)
+      : ends_(std::move(ends)), paths_(std::move(paths)) {}
+
+  int ranks() const { return static_cast<int>(ends_.size()); }
+  const EndFacts& end(int rank) const { return ends_[static_cast<std::size_t>(rank)]; }
+  bool same_host(int a, int b) const { return end(a).process.host == end(b).process.host; }
+  PairFacts pair(int from, int to) const;  // for ranks on two hosts only the facts of the ends
+
+ private:
+  std::vector<EndFacts> ends_;
+  std::vector<std::map<int, PathFacts>> paths_;  // [from][to], of one host
+};
+
+}  // namespace plait::comm::p2p
