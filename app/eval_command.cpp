@@ -17,7 +17,7 @@
 #include "core/format.h"
 #include "core/message.h"
 #include "core/task_progress.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
 #include "launch/agreement.h"
 #include "launch/settled_job.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "topology/live.h"
+#include "topology/discover.h"
 #include "topology/routes.h"
 
 namespace plait::bench {

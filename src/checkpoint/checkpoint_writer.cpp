@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <system_error>
-#include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checksum.h"
@@ -11,6 +10,38 @@
 #include "core/error.h"
 
 namespace plait::checkpoint {
+
+bool Coverage::add(std::int64_t first, std::int64_t count) {
+  if (count == 0) return true;
+  std::int64_t end = first + count;
+  auto next = runs_.upper_bound(first);
+  if (next != runs_.end() && next->first < end) return false;
+  if (next != runs_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->second > first) return false;
+    if (previous->second == first) {
+      first = previous->first;
+      runs_.erase(previous);
+    }
+  }
+  if (next != runs_.end() && next->first == end) {
+    end = next->second;
+    runs_.erase(next);
+  }
+  runs_.emplace(first, end);
+  return true;
+}
+
+std::optional<Coverage::Run> Coverage::missing(std::int64_t elements) const {
+  std::int64_t covered = 0;
+  for (const auto& [first, end] : runs_) {
+    if (first > covered) return Run{covered, first};
+    covered = end;
+  }
+  if (covered < elements) return Run{covered, elements};
+  return std::nullopt;
+}
+
 namespace {
 
 constexpr std::string_view note_prefix = "written-by-rank-";  // finish()'s note for commit()

@@ -21,16 +21,34 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "checkpoint/coverage.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_spec.h"
 #include "core/file.h"
 
 namespace plait::checkpoint {
+
+// The elements of a tensor that have been written, as a set of disjoint runs.
+class Coverage {
+ public:
+  using Run = std::pair<std::int64_t, std::int64_t>;  // [first, end)
+
+  // Adds [first, first + count); false, and nothing is added, if any element of it is already there.
+  bool add(std::int64_t first, std::int64_t count);
+
+  // The first run of [0, elements) that is not covered.
+  std::optional<Run> missing(std::int64_t elements) const;
+
+  // Disjoint, neighbours joined: first -> end.
+  const std::map<std::int64_t, std::int64_t>& runs() const { return runs_; }
+
+ private:
+  std::map<std::int64_t, std::int64_t> runs_;
+};
 
 struct CommittedCheckpoint {
   std::filesystem::path directory;

@@ -14,6 +14,20 @@
 #include "core/message.h"
 
 namespace plait::checkpoint {
+
+std::int64_t TensorSpec::elements() const {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) {
+    require(dim >= 0 && !__builtin_mul_overflow(count, dim, &count), "tensor " + name + ": impossible shape");
+  }
+  return count;
+}
+
+std::int64_t TensorSpec::columns() const {
+  const std::int64_t count = elements();
+  return count == 0 ? 0 : count / rows();
+}
+
 namespace {
 
 constexpr std::uint64_t length_bytes = 8;

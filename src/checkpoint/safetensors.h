@@ -6,10 +6,29 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_spec.h"
+#include "core/dtype.h"
 #include "core/file.h"
 
 namespace plait::checkpoint {
+
+// The tensors and files of a checkpoint. Tensors are named and global (not of any particular rank).
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;  // empty: a scalar
+
+  std::int64_t elements() const;  // InternalError when a dim is negative or the product overflows
+  // The tensor as a matrix: a vector has one column, and further dims are columns too.
+  std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
+  std::int64_t columns() const;
+  std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(size_of(dtype)); }
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+struct FileSpec {
+  std::string name;  // "model.safetensors"
+  std::vector<TensorSpec> tensors;
+};
 
 struct PlacedTensor {
   TensorSpec spec;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_spec.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/weights_reader.h"
 #include "model/parameters.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/tensor_spec.h"
+#include "checkpoint/safetensors.h"
 #include "model/parameters.h"
 
 namespace plait::checkpoint {

@@ -35,7 +35,7 @@ template <>
 inline constexpr auto names<DocumentTokenPlace> =
     std::to_array<Name<DocumentTokenPlace>>({{DocumentTokenPlace::begin, "begin"}, {DocumentTokenPlace::end, "end"}});
 
-// data.chat_template: how a chat is written out for a model (data/chat_template.h)
+// data.chat_template: how a chat is written out for a model (data/chat.h)
 enum class ChatFormat { none, chatml, qwen2, qwen2_5, llama2, llama3, llama3_1, mistral, zephyr, custom };
 template <>
 inline constexpr auto names<ChatFormat> = std::to_array<Name<ChatFormat>>({{ChatFormat::none, "none"},

@@ -15,7 +15,6 @@
 #include "core/format.h"
 #include "core/philox.h"
 #include "data/blend.h"
-#include "data/sample_reader.h"
 #include "data/split.h"
 #include "data/token_shard.h"
 #include "data/window_order.h"

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "data/zstd_reader.h"
+#include "data/files.h"
 
 namespace plait::data {
 bool is_jsonl(const std::filesystem::path& path) { return (is_zstd(path) ? path.stem() : path).extension() == ".jsonl"; }

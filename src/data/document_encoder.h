@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "config/data_config.h"
-#include "data/chat_encoder.h"
-#include "data/document_marks.h"
+#include "data/chat.h"
+#include "data/documents.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {

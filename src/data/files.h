@@ -13,6 +13,8 @@
 
 #include "core/file.h"
 
+struct ZSTD_DCtx_s;
+
 namespace plait::data {
 
 // One file matched by a glob. `by_wildcard`: some other file could have matched too.
@@ -57,7 +59,7 @@ void refuse_compressed(const DataFile& file);
 class ZstdReader;
 
 // Reads the text of a file from beginning to end, a part of it in memory at a time: the file's bytes or, for NAME.zst, the
-// decompressed ones (data/zstd_reader.h). ConfigError as for refuse_compressed().
+// decompressed ones (data/files.h). ConfigError as for refuse_compressed().
 class TextReader {
  public:
   explicit TextReader(const DataFile& file);  // the file outlives it
@@ -85,5 +87,51 @@ std::string whole_text(const DataFile& file);
 
 // find_invalid_utf8 of core/utf8.h for the text of a file of any length.
 std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file);
+
+// Reads a text line by line. Private to src/data.
+class LineReader {
+ public:
+  explicit LineReader(const DataFile& file) : file_(file), reader_(file) {}  // the file outlives it
+
+  // The next line without its end ("\n" or "\r\n"); nullopt after the last. Valid until the next call. ConfigError naming file
+  // and line if one is longer than 256 MiB, or the text cannot be read.
+  std::optional<std::string_view> next();
+  std::int64_t number() const { return number_; }  // of that line, from 1 on
+  std::uint64_t file_bytes_read() const { return reader_.file_bytes_read(); }
+
+ private:
+  const DataFile& file_;
+  TextReader reader_;
+  std::size_t held_ = 0;  // bytes of the last line that next() returned, with its end
+  std::int64_t number_ = 0;
+};
+
+// Reads files of Zstandard frames (RFC 8878) from beginning to end. Holds a part of the file and the window that a frame may
+// refer back to, at most 128 MiB for content of any length.
+class ZstdReader {
+ public:
+  explicit ZstdReader(const DataFile& file);  // the file outlives it
+  ~ZstdReader();
+  ZstdReader(const ZstdReader&) = delete;
+  ZstdReader& operator=(const ZstdReader&) = delete;
+
+  // The next bytes of the content, as many as `to` holds; fewer only at its end. ConfigError naming file and byte offset if a
+  // frame is damaged, cut off, or needs more memory.
+  std::size_t read(std::span<char> to);
+  std::uint64_t file_bytes_read() const { return read_ - (input_.size() - at_); }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  const DataFile& file_;
+  const std::unique_ptr<ZSTD_DCtx_s, std::size_t (*)(ZSTD_DCtx_s*)> context_;
+  std::string input_;
+  std::size_t at_ = 0;         // of the unread bytes in input_
+  std::uint64_t read_ = 0;     // of the file
+  bool within_frame_ = false;  // the frame goes on
+};
+
+// Decides by the name NAME.zst.
+inline bool is_zstd(const std::filesystem::path& path) { return path.extension() == ".zst"; }
 
 }  // namespace plait::data

@@ -13,7 +13,7 @@
 #include "data/files.h"
 #include "data/huggingface/definition.h"
 #include "data/huggingface/nfc.h"
-#include "data/tokenizer_file.h"
+#include "data/tokenizer.h"
 
 namespace plait::data {
 namespace {

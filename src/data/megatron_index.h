@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "data/document_marks.h"
+#include "data/documents.h"
 
 namespace plait::data {
 

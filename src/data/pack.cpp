@@ -10,9 +10,8 @@
 
 #include "core/error.h"
 #include "data/document_encoder.h"
-#include "data/document_index.h"
+#include "data/documents.h"
 #include "data/files.h"
-#include "data/line_reader.h"
 #include "data/token_shard.h"
 #include "data/token_source.h"
 

@@ -29,7 +29,7 @@ struct PackResult {
 };
 
 // Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter), each
-// with its index of documents and masked tokens next to it (data/document_index.h). The shards are the same with any number of
+// with its index of documents and masked tokens next to it (data/documents.h). The shards are the same with any number of
 // threads. Writes the tokenizer to the same directory. Every shard appears under its name only when complete; if a file turns
 // out to be wrong, nothing that was written stays. Memory does not grow with the files, except for 8 bytes per document of a
 // shard and 16 per run of masked tokens.

@@ -15,7 +15,7 @@
 #include "core/utf8.h"
 #include "data/document_encoder.h"
 #include "data/files.h"
-#include "data/tokenizer_file.h"
+#include "data/tokenizer.h"
 
 namespace plait::data {
 namespace {

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/choices.h"
+#include "data/dataset.h"
 #include "data/token_source.h"
 
 namespace plait::data {
@@ -29,5 +31,9 @@ class Split {
   std::int64_t tokens_ = 0;
   bool at_end_ = false;  // the last part ends with its source
 };
+
+// Fills `out` from token `first` on; the split holds a token more. Targets are the tokens shifted by one, but -1 where that
+// token is masked, and, if documents are separate, where it begins a document.
+void read_sample(const Split& split, std::int64_t first, Documents documents, const SampleSpans& out);
 
 }  // namespace plait::data

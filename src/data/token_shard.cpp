@@ -11,7 +11,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "data/document_index.h"
+#include "data/documents.h"
 
 namespace plait::data {
 namespace {

@@ -18,7 +18,7 @@
 #include <span>
 
 #include "core/file.h"
-#include "data/document_marks.h"
+#include "data/documents.h"
 #include "data/files.h"
 #include "data/megatron_index.h"
 
@@ -26,7 +26,7 @@ namespace plait::data {
 
 enum class ShardFormat { uint16, uint32, raw_uint16, megatron };
 
-// plait's own headers say that NAME.documents is next to the shard (data/document_index.h), in words that other writers leave
+// plait's own headers say that NAME.documents is next to the shard (data/documents.h), in words that other writers leave
 // 0.
 
 // Tokens are read when they are used; opening reads only the header and the index, if there is one. Thread-safe.

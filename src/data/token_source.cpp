@@ -8,9 +8,7 @@
 #include "core/error.h"
 #include "data/document_encoder.h"
 #include "data/files.h"
-#include "data/line_reader.h"
 #include "data/token_shard.h"
-#include "data/zstd_reader.h"
 
 namespace plait::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/data_config.h"
-#include "data/document_marks.h"
+#include "data/documents.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
 

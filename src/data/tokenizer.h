@@ -11,13 +11,34 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "config/config.h"
 #include "data/huggingface/added_tokens.h"
-#include "data/text_parts.h"
 
 namespace plait::data {
+
+// A text has parts that come from a template or from people.
+struct TextPart {
+  std::string_view text;
+  bool of_template = false;
+  bool learned = false;
+};
+
+// learned[i]: true if a byte of token i belongs to a learned part.
+struct PartTokens {
+  std::vector<std::int32_t> tokens;
+  std::vector<bool> learned;
+};
+
+using TokenSet = std::unordered_set<std::int32_t>;
+
+// A token whose text is searched for before the rest is split, such as <|im_end|>.
+struct AddedTokenName {
+  std::int32_t id = 0;
+  bool special = false;  // stands for no text
+};
 
 // Immutable and thread-safe.
 class Tokenizer {
@@ -116,5 +137,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
 // The size of the configured tokenizer's vocabulary. A tokenizer that must be trained is not trained; its future size is
 // returned.
 std::int64_t vocabulary(const Config& config);
+
+// The files that a saved tokenizer consists of. Private to src/data.
+inline constexpr const char* tokenizer_description = "tokenizer.json";
+inline constexpr const char* tokenizer_model = "tokenizer.model";
+
+void save_description(const Tokenizer& tokenizer, const std::filesystem::path& directory);
 
 }  // namespace plait::data

@@ -1,10 +1,53 @@
 #include "data/window_order.h"
 
+#include <cmath>
 #include <string>
 
 #include "core/error.h"
 
 namespace plait::data {
+namespace {
+
+constexpr std::uint64_t feistel_rounds = 24;
+
+// The least r with r * r >= size.
+std::uint64_t root_above(std::uint64_t size) {
+  auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(size)));
+  while (root * root < size) ++root;
+  while (root > 1 && (root - 1) * (root - 1) >= size) --root;
+  return root;
+}
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t seed, std::string_view name, std::uint64_t size)
+    : random_(seed, name), size_(size), a_(1), b_(1) {
+  require(size >= 1 && size <= largest, "Permutation: the size is 1 to 2^63");
+  a_ = root_above(size) + root_above(size) % 2;
+  b_ = (size + a_ - 1) / a_;
+}
+
+std::uint64_t Permutation::at(std::uint64_t epoch, std::uint64_t index) const {
+  require(index < size_, "Permutation::at: index outside the permutation");
+  std::uint64_t element = once(epoch, index);
+  while (element >= size_) element = once(epoch, element);
+  return element;
+}
+
+std::uint64_t Permutation::once(std::uint64_t epoch, std::uint64_t element) const {
+  // The half that a round adds to has the modulus a in even rounds and b in odd ones.
+  std::uint64_t changed = element % a_, other = element / a_;
+  std::uint64_t modulus = a_, next = b_;
+  for (std::uint64_t round = 0; round < feistel_rounds; ++round) {
+    const std::uint64_t sum = (changed + random_.below(modulus, other, epoch * feistel_rounds + round)) % modulus;
+    changed = other;
+    other = sum;
+    std::swap(modulus, next);
+  }
+  // After an even number of rounds the halves are back in their places.
+  return other * a_ + changed;
+}
+
 namespace {
 
 std::uint64_t windows_in(std::int64_t tokens, std::int64_t sequence_length) {

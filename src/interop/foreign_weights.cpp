@@ -8,12 +8,13 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "interop/transpose.h"
+#include "interop/weights.h"
 
 namespace plait::interop {
 namespace {
@@ -112,6 +113,19 @@ void ForeignWeights::read_transposed(const Piece& piece, const model::ElementBlo
       transpose(values, rows, columns, out + row * block.columns + column, block.columns);
     }
   }
+}
+
+checkpoint::FoundCheckpoint find_weights(const std::filesystem::path& path) {
+  if (!checkpoint::is_lone_checkpoint(path) && !is_model_directory(path)) return checkpoint::find_checkpoint(path);
+  const std::filesystem::path directory = std::filesystem::canonical(path);
+  const auto reader = open_weights(directory);
+  reader->verify();
+  return {directory, directory, reader->step()};
+}
+
+std::unique_ptr<checkpoint::WeightsReader> open_weights(const std::filesystem::path& directory) {
+  if (is_model_directory(directory)) return std::make_unique<ForeignWeights>(directory);
+  return std::make_unique<checkpoint::CheckpointReader>(directory);
 }
 
 }  // namespace plait::interop

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/weights_reader.h"
 #include "interop/model_family.h"
 #include "interop/weights.h"
@@ -52,5 +54,12 @@ class ForeignWeights final : public checkpoint::WeightsReader {
   std::string digest_;
   std::map<std::string, std::vector<Piece>, std::less<>> pieces_;  // of each parameter
 };
+
+// Like checkpoint::find_checkpoint(), for callers that only read weights: also accepts a lone checkpoint, or a model of
+// transformers. `run_dir` is then the same directory.
+checkpoint::FoundCheckpoint find_weights(const std::filesystem::path& path);
+
+// Opens a directory that find_weights() returned.
+std::unique_ptr<checkpoint::WeightsReader> open_weights(const std::filesystem::path& directory);
 
 }  // namespace plait::interop

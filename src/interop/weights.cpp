@@ -2,7 +2,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
@@ -13,7 +12,6 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/message.h"
-#include "interop/transpose.h"
 
 namespace plait::interop {
 namespace {
@@ -132,6 +130,18 @@ void write_file(const fs::path& path, const std::vector<Stored>& tensors, const 
 }
 
 }  // namespace
+
+void transpose(std::span<const float> from, std::int64_t rows, std::int64_t columns, float* to, std::int64_t stride) {
+  constexpr std::int64_t tile = 32;
+  for (std::int64_t r0 = 0; r0 < rows; r0 += tile) {
+    for (std::int64_t c0 = 0; c0 < columns; c0 += tile) {
+      for (std::int64_t r = r0; r < std::min(rows, r0 + tile); ++r) {
+        for (std::int64_t c = c0; c < std::min(columns, c0 + tile); ++c)
+          to[r * stride + c] = from[static_cast<std::size_t>(c * rows + r)];
+      }
+    }
+  }
+}
 
 ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory) {
   // The single file comes first, as in transformers: an index next to it is left from other weights.

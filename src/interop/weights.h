@@ -19,6 +19,10 @@
 
 namespace plait::interop {
 
+// Transposes in tiles that stay in the cache: [rows, columns] from [columns, rows]. Rows of `to` begin `stride` elements apart,
+// at least `columns`.
+void transpose(std::span<const float> from, std::int64_t rows, std::int64_t columns, float* to, std::int64_t stride);
+
 // Opens model.safetensors of a directory, or else the files that model.safetensors.index.json names. Nothing in them is
 // trusted: ConfigError naming the file for any violation of the formats, for an index that names a file elsewhere, and for
 // tensors that are missing, not in the index, or in two files.

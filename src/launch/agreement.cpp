@@ -19,10 +19,10 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "core/version.h"
-#include "data/document_index.h"
+#include "data/documents.h"
 #include "data/files.h"
 #include "launch/launch_environment.h"
-#include "ops/library_versions.h"
+#include "ops/libraries.h"
 #include "site/devices.h"
 
 namespace plait::launch {

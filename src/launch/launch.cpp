@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "launch/launch_processes.h"
 #include "launch/stop_signals.h"
-#include "ops/blas_threads.h"
+#include "ops/libraries.h"
 #include "site/rank_binding.h"
 
 namespace plait::launch {

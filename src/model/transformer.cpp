@@ -7,9 +7,8 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
-#include "ops/qk_norm.h"
+#include "ops/reduce.h"
 #include "ops/rope.h"
-#include "ops/row_sums.h"
 
 namespace plait::model {
 namespace {

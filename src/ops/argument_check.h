@@ -8,6 +8,7 @@
 
 #include "core/stream.h"
 #include "core/view.h"
+#include "ops/attention.h"
 #include "ops/op_context.h"
 
 namespace plait::ops {
@@ -47,5 +48,11 @@ std::string describe(const View& view);  // "f32 [4, 8]" or "nothing"
 
 // The type of statistics, losses and log-sum-exps for a compute type: f64 for f64, otherwise f32.
 DType statistics_type(DType compute);
+
+// Shared by attention, rope and the norm of heads.
+void check_attention_shape(const ArgumentCheck& check, const AttentionShape& shape);
+// `starts` is required where documents are separate and must be empty otherwise.
+void check_starts(const ArgumentCheck& check, const AttentionShape& shape, const View& starts);
+Shape packed_qkv_shape(const AttentionShape& shape);  // [batch * sequence, (heads + 2 * kv_heads) * head_dim]
 
 }  // namespace plait::ops

@@ -1,6 +1,6 @@
 #include "ops/attention.h"
 
-#include "ops/attention_check.h"
+#include "ops/argument_check.h"
 #include "ops/implementations.h"
 
 namespace plait::ops {

@@ -16,11 +16,9 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_context.h"
-#include "ops/qk_norm.h"
 #include "ops/quantize.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
-#include "ops/row_sums.h"
 
 // The operations that every device implements: add an operation here.
 #define PLAIT_OPS_IMPLEMENTATIONS                                     \

@@ -13,7 +13,7 @@
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
-#include "ops/row_sums.h"
+#include "ops/reduce.h"
 
 namespace plait::ops {
 

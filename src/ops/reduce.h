@@ -1,4 +1,4 @@
-// Sums to one number, in a fixed order (same bits on every run).
+// Sums over rows, and to one number, in a fixed order (same bits on every run).
 #pragma once
 
 #include <span>
@@ -8,6 +8,17 @@
 #include "ops/op_context.h"
 
 namespace plait::ops {
+
+// The sum of a tensor over its rows, for the gradient of a bias, made by an operation that writes or reads the tensor anyway:
+// out[columns] (+)= the sums over rows of a tensor [rows, columns], in the tensor's type or f32 for bf16. Without `out` no sums
+// are wanted.
+struct RowSums {
+  View out = {};
+  bool accumulate = false;
+};
+
+// Sums the rows of x, as a separate operation.
+void sum_rows(StreamRef stream, OpContext& context, View x, const RowSums& sums);
 
 // out[0] (+)= scale * Σ values.  values f32 or f64, any shape; out of the same type.
 void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate);

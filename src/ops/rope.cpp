@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "ops/attention_check.h"
+#include "ops/argument_check.h"
 #include "ops/implementations.h"
 
 namespace plait::ops {

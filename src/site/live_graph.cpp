@@ -3,8 +3,8 @@
 #include <set>
 
 #include "core/error.h"
-#include "topology/live.h"
-#include "topology/part.h"
+#include "topology/discover.h"
+#include "topology/graph.h"
 #include "topology/routes.h"
 
 namespace plait::site {

@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/message.h"
+#include "topology/discover.h"
 #include "topology/gpu_path.h"
-#include "topology/live.h"
 #include "topology/sysfs.h"
 
 namespace plait::site {

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/index.h"
-#include "topology/draw.h"
 #include "topology/routes.h"
 
 namespace plait::topology {

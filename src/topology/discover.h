@@ -42,4 +42,8 @@ struct Discovered {
 // so. Always returns a graph, even if the machine hides things; the findings list what was missing.
 Discovered discover(const DiscoverRequest& request = {});
 
+// discover() with the GPUs numbered in CUDA's order, and with peer access, native atomics and performance rank from CUDA for
+// the pairs that it sees. CUDA overrides NVML, which does not know about a container's limits.
+Discovered discover_live();
+
 }  // namespace plait::topology

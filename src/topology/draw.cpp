@@ -1,4 +1,4 @@
-#include "topology/draw.h"
+#include "topology/describe.h"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/message.h"
-#include "topology/hypervisor.h"
+#include "topology/sysfs.h"
 
 namespace plait::topology {
 namespace {

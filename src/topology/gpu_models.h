@@ -1,5 +1,5 @@
-// The GPUs that plait knows by name, with their data sheet figures in one table. Peak rates (peak_flops.h), nominal profiles
-// (device_profile.h) and assumed machines (assumed_topology.h) are read from it.
+// The GPUs that plait knows by name, with their data sheet figures in one table. Peak rates (device_profile.h), nominal
+// profiles (device_profile.h) and assumed machines (assumed_topology.h) are read from it.
 #pragma once
 
 #include <array>

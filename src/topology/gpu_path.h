@@ -30,7 +30,12 @@ struct PathFacts {
   // Further GPUs that this end's GPU can reach, and the other's too if it is seen, as far as this end's process knows. A bridge
   // is in the lists of both ends.
   std::vector<Bridge> bridges;
-  std::string link() const;  // "NV18 (switch)", "NV4", "PHB", "same memory", "unknown"
+  // "NV18 (switch)", "NV4", "PHB", "same memory", "unknown"
+  std::string link() const {
+    if (same_memory) return "same memory";
+    if (nvlinks > 0) return "NV" + std::to_string(nvlinks) + (nvswitch ? " (switch)" : "");
+    return pcie_path.empty() ? "unknown" : pcie_path;
+  }
   friend bool operator==(const PathFacts&, const PathFacts&) = default;
 };
 

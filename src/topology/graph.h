@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,10 @@ std::vector<int> gpus_of(const Graph& graph);
 // `cliques` every largest group of two or more in which any two GPUs share a link or switch.
 std::vector<std::vector<int>> nvlink_components(const Graph& graph);
 std::vector<std::vector<int>> nvlink_cliques(const Graph& graph);
+
+// The machine with some of its nodes left out: those for which `keep` holds, in their order, with the edges and measurements
+// between them.
+Graph part_of(const Graph& graph, const std::function<bool(const Node&)>& keep);
 
 }  // namespace plait::topology
 

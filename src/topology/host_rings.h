@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "topology/network.h"
+#include "topology/fabric.h"
 
 namespace plait::topology {
 

@@ -7,9 +7,7 @@
 #include "core/file.h"
 #include "core/index.h"
 #include "core/message.h"
-#include "topology/import_error.h"
-#include "topology/nccl_xml.h"
-#include "topology/topo_matrix.h"
+#include "topology/importers.h"
 #include "topology/topology_json.h"
 
 namespace plait::topology {
@@ -70,6 +68,10 @@ Imported import_topology(std::string_view text, const std::string& name, GpusNee
   close_gaps_in_numbers(imported);
   for (ImportWarning& warning : imported.warnings) warning.message = printable(warning.message);
   return imported;
+}
+
+void refuse(const std::string& source, int line, std::string_view value, std::string_view rule) {
+  throw ConfigError(std::vector<ConfigProblem>{{source, printable(value, 64), printable(rule), "", line}});
 }
 
 }  // namespace plait::topology

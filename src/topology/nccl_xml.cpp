@@ -1,4 +1,4 @@
-#include "topology/nccl_xml.h"
+#include "topology/importers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,9 +9,7 @@
 #include <set>
 
 #include "core/device.h"
-#include "topology/import_error.h"
 #include "topology/nominal.h"
-#include "topology/text_lines.h"
 
 namespace plait::topology {
 namespace {

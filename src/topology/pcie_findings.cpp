@@ -6,8 +6,7 @@
 #include <set>
 
 #include "topology/findings.h"
-#include "topology/hypervisor.h"
-#include "topology/pci_config.h"
+#include "topology/sysfs.h"
 
 namespace plait::topology {
 namespace {

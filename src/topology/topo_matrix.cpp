@@ -1,13 +1,12 @@
-#include "topology/topo_matrix.h"
+#include "topology/importers.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
-#include "topology/import_error.h"
 #include "topology/nominal.h"
-#include "topology/topo_matrix_text.h"
+#include "topology/topo_matrix.h"
 
 namespace plait::topology {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/topo_matrix_row.h"
+#include "topology/topo_matrix.h"
 
 #include <algorithm>
 #include <charconv>

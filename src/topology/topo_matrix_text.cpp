@@ -1,12 +1,11 @@
-#include "topology/topo_matrix_text.h"
+#include "topology/topo_matrix.h"
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
 
-#include "topology/import_error.h"
-#include "topology/topo_matrix_row.h"
+#include "topology/importers.h"
 
 namespace plait::topology {
 namespace {

@@ -6,9 +6,8 @@
 #include "core/device.h"
 #include "core/json.h"
 #include "core/record.h"
-#include "topology/import_error.h"
+#include "topology/importers.h"
 #include "topology/nominal.h"
-#include "topology/text_lines.h"
 
 namespace plait::topology {
 namespace {

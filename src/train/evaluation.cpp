@@ -17,7 +17,7 @@
 #include "core/file.h"
 #include "core/format.h"
 #include "data/tokenizer.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"

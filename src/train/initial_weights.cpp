@@ -9,7 +9,6 @@
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
-#include "interop/any_weights.h"
 #include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
 #include "model/parameters.h"

@@ -19,7 +19,7 @@
 #include "core/message.h"
 #include "core/utf8.h"
 #include "data/tokenizer.h"
-#include "interop/foreign_files.h"
+#include "interop/foreign_models.h"
 #include "interop/foreign_weights.h"
 #include "train/initial_weights.h"
 #include "train/learning_rate.h"

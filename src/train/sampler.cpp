@@ -11,7 +11,7 @@
 #include "core/philox.h"
 #include "core/utf8.h"
 #include "data/tokenizer.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
 #include "launch/launch.h"
 #include "train/initial_weights.h"

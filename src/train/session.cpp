@@ -11,7 +11,7 @@
 #include "core/units.h"
 #include "model/model_flops.h"
 #include "runtime/group_paths.h"
-#include "topology/peak_flops.h"
+#include "topology/device_profile.h"
 #include "train/report/path_table.h"
 #include "train/report/progress.h"
 

@@ -23,7 +23,7 @@
 #include "core/terminal.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 #include "launch/stop_agreement.h"
 #include "launch/stop_signals.h"
 #include "model/model_flops.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/tensor_spec.h"
+#include "checkpoint/safetensors.h"
 #include "core/config_error.h"
 #include "core/error.h"
 #include "core/error_of.h"

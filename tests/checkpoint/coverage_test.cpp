@@ -1,4 +1,4 @@
-#include "checkpoint/coverage.h"
+#include "checkpoint/checkpoint_writer.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 
 namespace plait::checkpoint {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/config_error.h"
 #include "core/error.h"
-#include "data/chat_encoder.h"
+#include "data/chat.h"
 #include "data/data_files.h"
 #include "data/dataset.h"
 #include "data/document_encoder.h"

@@ -10,8 +10,7 @@
 #include "core/error.h"
 #include "data/data_files.h"
 #include "data/dataset.h"
-#include "data/document_index.h"
-#include "data/document_marks.h"
+#include "data/documents.h"
 #include "data/pack.h"
 #include "data/token_shard.h"
 

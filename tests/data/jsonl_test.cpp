@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "data/data_files.h"
 #include "data/dataset.h"
-#include "data/line_reader.h"
+#include "data/files.h"
 #include "data/pack.h"
 
 namespace plait::data {

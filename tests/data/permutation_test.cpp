@@ -1,4 +1,4 @@
-#include "data/permutation.h"
+#include "data/window_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/window_order.h"
 
 namespace plait::data {
 namespace {

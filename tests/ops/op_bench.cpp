@@ -24,7 +24,6 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_context.h"
-#include "ops/qk_norm.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
 

@@ -1,4 +1,4 @@
-#include "ops/qk_norm.h"
+#include "ops/norm.h"
 
 #include "ops/op_test.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "topology/network.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 

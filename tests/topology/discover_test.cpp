@@ -7,7 +7,6 @@
 
 #include "fake_sysfs.h"
 #include "test_paths.h"
-#include "topology/live.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

@@ -1,4 +1,4 @@
-#include "topology/draw.h"
+#include "topology/describe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "test_paths.h"
-#include "topology/describe.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

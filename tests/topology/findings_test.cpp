@@ -7,7 +7,7 @@
 #include "test_paths.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
-#include "topology/hypervisor.h"
+#include "topology/sysfs.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

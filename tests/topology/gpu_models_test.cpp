@@ -8,7 +8,6 @@
 #include "core/units.h"
 #include "topology/assumed_topology.h"
 #include "topology/device_profile.h"
-#include "topology/peak_flops.h"
 
 namespace plait::topology {
 namespace {

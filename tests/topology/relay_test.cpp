@@ -4,7 +4,7 @@
 
 #include "topology/describe.h"
 #include "topology/fabric.h"
-#include "topology/part.h"
+#include "topology/graph.h"
 #include "topology/replicate.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"

@@ -13,7 +13,7 @@
 #include "checkpoint/weights_reader.h"
 #include "comm/rendezvous.h"
 #include "core/error_of.h"
-#include "interop/any_weights.h"
+#include "interop/foreign_weights.h"
 #include "test_paths.h"
 #include "train/trainer_fixture.h"
 

@@ -3,12 +3,19 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 namespace plait::data {
+
+// GPT-2's alphabet of bytes: a byte-level vocabulary writes each byte as a visible character, so that the vocabulary is text.
+// Printable characters of Latin-1 stand for themselves, the other 68 bytes for U+0100 and the following code points (Radford et
+// al. 2019, bytes_to_unicode). The bytes that a token of the vocabulary stands for; nullopt if it has a character outside the
+// alphabet.
+std::optional<std::string> bytes_of_token(std::string_view token);
 
 // The rank of a merge is its place in the list: lower ranks merge first.
 struct BytePairMerge {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/limits.h"
-#include "data/huggingface/byte_alphabet.h"
+#include "data/huggingface/byte_pairs.h"
 #include "data/huggingface/nfc.h"
 
 namespace plait::data {

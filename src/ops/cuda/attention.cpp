@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "ops/cuda/attention_f32.h"
+#include "ops/cuda/attention.h"
 #include "ops/cuda/op_context.h"
 #include "ops/implementations.h"
 

@@ -1,4 +1,4 @@
-#include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/attention.h"
 
 #include <cudnn_frontend.h>
 
@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "ops/cuda/library_check.h"
+#include "ops/cuda/libraries.h"
 
 namespace plait::ops::cuda {
 namespace {

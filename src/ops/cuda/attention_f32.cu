@@ -1,4 +1,4 @@
-#include "ops/cuda/attention_f32.h"
+#include "ops/cuda/attention.h"
 
 #include <cmath>
 

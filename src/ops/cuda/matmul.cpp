@@ -9,7 +9,7 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
-#include "ops/cuda/library_check.h"
+#include "ops/cuda/libraries.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/attention.h"
 #include "ops/cuda/matmul.h"
 #include "ops/op_context.h"
 

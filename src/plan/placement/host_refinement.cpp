@@ -9,7 +9,7 @@
 
 #include "core/index.h"
 #include "plan/placement/exact.h"
-#include "topology/part.h"
+#include "topology/graph.h"
 
 namespace plait::plan {
 namespace {

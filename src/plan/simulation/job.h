@@ -9,7 +9,7 @@
 #include "core/index.h"
 #include "parallel/program/program_set.h"
 #include "plan/simulation/work.h"
-#include "topology/network.h"
+#include "topology/fabric.h"
 
 namespace plait::plan::simulation {
 

@@ -28,7 +28,7 @@
 #include "parallel/program/program_set.h"
 #include "plan/simulation/critical_path.h"
 #include "plan/simulation/work.h"
-#include "topology/network.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 

@@ -14,7 +14,7 @@
 #include "core/host_name.h"
 #include "core/record.h"
 #include "core/utf8.h"
-#include "ops/library_versions.h"
+#include "ops/libraries.h"
 #include "topology/nvml.h"
 
 namespace plait {

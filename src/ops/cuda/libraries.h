@@ -1,4 +1,5 @@
-// Turns the statuses of cuBLASLt and cuDNN into DeviceErrors. Only this folder includes their headers.
+// The libraries behind operations on GPUs. Turns the statuses of cuBLASLt and cuDNN into DeviceErrors. Only this folder
+// includes their headers.
 #pragma once
 
 #include <cublasLt.h>

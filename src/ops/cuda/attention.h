@@ -1,4 +1,4 @@
-// Attention in bf16 through cuDNN's fused kernels (cudnn-frontend's SDPA nodes), one graph per shape and direction.
+// The two implementations of attention on GPUs: cuDNN for bf16, our own kernels for f32.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <memory>
 
+#include "core/stream.h"
 #include "core/view.h"
 #include "ops/attention.h"
 
 namespace plait::ops::cuda {
 
+// Attention in bf16 through cuDNN's fused kernels (cudnn-frontend's SDPA nodes), one graph per shape and direction.
 class CudnnAttention {
  public:
   explicit CudnnAttention(bool deterministic);
@@ -27,5 +29,10 @@ class CudnnAttention {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+// Attention in f32 with our own kernels, for verification: sums have a fixed order and nothing is rounded below f32.
+std::size_t attention_f32_workspace_bytes(const AttentionShape& shape);
+void attention_f32_forward(StreamRef stream, const AttentionForward& args);
+void attention_f32_backward(StreamRef stream, const AttentionBackward& args, View workspace);
 
 }  // namespace plait::ops::cuda

@@ -1,4 +1,4 @@
-// The names and versions of the libraries that operations use.
+// The libraries that operations use: their versions, and the threads of a matrix product on the host.
 #pragma once
 
 #include <string>
@@ -14,6 +14,10 @@ struct LibraryVersion {
 
 // The libraries called by operations on a device of this kind. Works without a device or a driver too.
 std::vector<LibraryVersion> library_versions(DeviceKind kind);
+
+// Applies to the whole process. With 1, every product runs in its stream's own thread, which is right when the process has at
+// least as many ranks as cores. The launcher calls it once, before any stream exists. InternalError for threads < 1.
+void set_blas_threads(int threads);
 
 namespace cuda {
 std::vector<LibraryVersion> library_versions();

@@ -1,8 +1,10 @@
-#include "ops/library_versions.h"
+#include "ops/libraries.h"
 
 #include <cblas.h>
 
 #include <sstream>
+
+#include "core/error.h"
 
 namespace plait::ops {
 
@@ -15,6 +17,11 @@ std::vector<LibraryVersion> library_versions(DeviceKind kind) {
   LibraryVersion version;
   words >> version.name >> version.version;
   return {version};
+}
+
+void set_blas_threads(int threads) {
+  require(threads >= 1, "set_blas_threads: argument 'threads' must be at least 1, got " + std::to_string(threads));
+  openblas_set_num_threads(threads);
 }
 
 }  // namespace plait::ops

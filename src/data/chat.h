@@ -1,11 +1,14 @@
-// The templates by which chats are written out for a model.
+// Chats: the templates by which they are written out for a model, and their encoding as tokens.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config/data_config.h"
+#include "data/documents.h"
+#include "data/tokenizer.h"
 
 namespace plait::data {
 
@@ -34,5 +37,25 @@ struct ChatTemplate {
 //   mistral   Mistral Instruct 0.2 and Mixtral
 //   zephyr    Zephyr, TinyLlama
 std::optional<ChatTemplate> chat_template(const DataConfig& data);
+
+// The error, with its remedy, for a chat with content in a field for which no template of plait's has a place.
+std::string no_place_in_template(const std::string& field);
+
+// Private to src/data. Immutable and thread-safe.
+class ChatEncoder {
+ public:
+  // ConfigError if the tokenizer lacks a special token of the template.
+  ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer);  // the tokenizer outlives it
+
+  // Adds a chat, [{"role": "user", "content": "..."}, ...], as one document. Everything is masked except the assistant's
+  // content and `assistant_end`. Text of a message never becomes a special token, nor a token that the template uses.
+  // ConfigError saying which message is wrong, without the place.
+  void add(const nlohmann::json& messages, EncodedDocuments& to) const;
+
+ private:
+  ChatTemplate template_;
+  const Tokenizer& tokenizer_;
+  TokenSet reserved_;
+};
 
 }  // namespace plait::data
