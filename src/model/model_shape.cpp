@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/axis.h"
 #include "core/error.h"
 
 namespace plait::model {
@@ -41,7 +42,7 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   }
   for (const auto& [name, size] : {std::pair{"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"ffn", shape.ffn}}) {
     if (size % tensor != 0) {
-      throw ConfigError({{"parallel.tensor", std::to_string(tensor),
+      throw ConfigError({{axis_key(segment_axis), std::to_string(tensor),
                           "must divide model." + std::string(name) + "=" + std::to_string(size), "", 0}});
     }
   }

@@ -5,7 +5,7 @@
 namespace plait::model {
 namespace {
 
-constexpr AxisSet sharing = {Axis::tensor};  // the ranks that share a segment
+constexpr AxisSet sharing = {segment_axis};  // the ranks that share a segment
 
 PassStep compute(Computation computation, int part = 0) { return {.computation = computation, .part = part}; }
 

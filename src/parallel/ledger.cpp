@@ -152,7 +152,7 @@ std::optional<CommunicationKind> LedgerMaker::kind_of(int instruction) const {
 }
 
 int LedgerMaker::peer_rank(const Instruction& i) const {
-  return is_send(i.kind) || is_receive(i.kind) ? layout_.moved(rank_, Axis::pipeline, program_.stream_of(i).peer) : -1;
+  return is_send(i.kind) || is_receive(i.kind) ? layout_.moved(rank_, stage_axis, program_.stream_of(i).peer) : -1;
 }
 
 // Charges one step's waits.
@@ -234,7 +234,7 @@ class LedgerMaker::Walk {
 std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
   // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
   if (is_barrier(i)) return run.end;
-  if (is_collective(i) && i.collective.purpose == Purpose::scalars && layout_.size(Axis::pipeline) > 1) return run.end;
+  if (is_collective(i) && i.collective.purpose == Purpose::scalars && layout_.size(stage_axis) > 1) return run.end;
   return run.ready;
 }
 

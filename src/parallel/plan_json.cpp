@@ -68,7 +68,7 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   const int ranks = first.layout.ranks();
   const bool by_stage = static_cast<int>(plans.size()) < ranks;
   require(static_cast<int>(devices.size()) == ranks &&
-              static_cast<int>(plans.size()) == (by_stage ? first.layout.size(Axis::pipeline) : ranks),
+              static_cast<int>(plans.size()) == (by_stage ? first.layout.size(stage_axis) : ranks),
           "plan_document: a device for every rank, and a plan for every rank or every pipeline coordinate");
   Json json;
   json["layout"] = to_json(first.layout);
@@ -90,7 +90,7 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   for (int stage = 0; stage < first.schedule.stages.count(); ++stage) {
     const SegmentRange& segments = first.stages[static_cast<std::size_t>(stage)];
     json["stages"].push_back(
-        {{"pipeline", first.schedule.stages.rank_of(stage)}, {"segments", {segments.first, segments.end - 1}}});
+        {{to_string(stage_axis), first.schedule.stages.rank_of(stage)}, {"segments", {segments.first, segments.end - 1}}});
   }
   json["predicted"] = decision.at("predicted");
   json["memory_bytes_by_kind"] = Json::object();

@@ -141,7 +141,7 @@ class RankEvents {
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
   }
-  int peer(const Instruction& i) const { return layout_.moved(rank_, Axis::pipeline, program_.stream_of(i).peer); }
+  int peer(const Instruction& i) const { return layout_.moved(rank_, stage_axis, program_.stream_of(i).peer); }
 
   void instruction(const StepTrace::Slice& timed) {
     const Instruction& i = program_.at(timed.instruction);

@@ -41,7 +41,7 @@ double update_bytes(const RankPlan& plan) {
 
 StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages)
     : machine_(machine), communication_(machine_) {
-  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(Axis::pipeline),
+  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(stage_axis),
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   by_links_ = stages.front().goes_by_links(parallel::exchange_group);
@@ -49,7 +49,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
-    require(plan.coordinates()[Axis::pipeline] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
+    require(plan.coordinates()[stage_axis] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     SegmentCosts segments(machine_, plan.sizes, plan.holds(plan.sizes.shape.head_segment()));
     std::map<PassComputation, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items(plan.train.instructions.size());
@@ -206,7 +206,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double kernels = item.kernels;
   double starts = 0, pushed_kernels = 0;  // where nothing computes
   double starts_beside = 0;               // beside compute, as far as the measured seconds do not have them
-  const int ranks = layout_.size(Axis::tensor);
+  const int ranks = layout_.size(segment_axis);
   for (const auto& [kind, bytes] : item.pass.collectives) {
     if (ranks == 1) break;
     require(group_way != nullptr, "StepCosts::work: the tensor group's way");

@@ -331,7 +331,8 @@ std::optional<EvaluationLoss> Interpreter::synchronize_evaluation(BatchSource& b
   groups_.of({parallel::groups::world, parallel::StreamRole::reduce}).all_reduce(compute, sums);
   synchronize();
   const std::vector<double> values = synchronize_read(sums);  // Σ loss / tokens_per_step(), and targets that do not count
-  const std::int64_t targets = micro_batches * plan_.sizes.micro_batch.rows() * plan_.layout.size(Axis::data);
+  // Replicas see other tokens each.
+  const std::int64_t targets = micro_batches * plan_.sizes.micro_batch.rows() * plan_.layout.size(replica_axes);
   const std::int64_t counted = targets - std::llround(values[1]);
   if (counted <= 0) return EvaluationLoss{};
   return EvaluationLoss{values[0] * static_cast<double>(plan_.tokens_per_step()) / static_cast<double>(counted), counted};

@@ -247,9 +247,8 @@ View RankBuffers::bucket_gradients(int index) const {
 }
 
 View RankBuffers::gradient_shard(int index) const {
-  const View whole = bucket_gradients(index);
-  const std::int64_t count = whole.elements() / plan_.layout.size(Axis::data);
-  return whole.rows(plan_.coordinates()[Axis::data] * count, count);
+  const parallel::Bucket& of = bucket(index);
+  return bucket_gradients(index).rows(of.shard * of.shard_elements(), of.shard_elements());
 }
 
 View RankBuffers::kept_gradient(int index) const {

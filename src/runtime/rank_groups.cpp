@@ -31,20 +31,20 @@ class GroupsBuilder {
   }
 
   void links(RankGroups& groups) {
-    const int me = plan_.coordinates()[Axis::pipeline];
+    const int me = plan_.coordinates()[stage_axis];
     std::set<std::pair<int, int>> pairs;  // (from, to), the same set and order at both ends
     for (const parallel::StreamSpec& stream : plan_.train.streams) {
       if (stream.role == parallel::StreamRole::send) pairs.insert({me, stream.peer});
       if (stream.role == parallel::StreamRole::receive) pairs.insert({stream.peer, me});
     }
     for (const auto& [from, to] : pairs) {
-      comm::p2p::LinkSpec spec{.from = plan_.layout.moved(plan_.rank, Axis::pipeline, from),
-                               .to = plan_.layout.moved(plan_.rank, Axis::pipeline, to),
+      comm::p2p::LinkSpec spec{.from = plan_.layout.moved(plan_.rank, stage_axis, from),
+                               .to = plan_.layout.moved(plan_.rank, stage_axis, to),
                                .rank = plan_.rank,
                                .device = options_.device,
                                .message_bytes = plan_.sizes.own_residual_bytes(),
-                               .transport = transport_between(plan_.layout.moved(plan_.rank, Axis::pipeline, from),
-                                                              plan_.layout.moved(plan_.rank, Axis::pipeline, to)),
+                               .transport = transport_between(plan_.layout.moved(plan_.rank, stage_axis, from),
+                                                              plan_.layout.moved(plan_.rank, stage_axis, to)),
                                .peer_access = options_.peer_access,
                                .mover = options_.mover,
                                .places = {},

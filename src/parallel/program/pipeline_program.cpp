@@ -541,9 +541,9 @@ class ProgramBuilder {
       spec_.buckets[b].further().for_each([&](Axis axis) {
         const Group group = group_along(axis);
         // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
-        if (axis == Axis::pipeline && !met)
+        if (axis == stage_axis && !met)
           add_collective({.collective = {Operation::barrier, group, Purpose::gradients, arrival, arrival, {}, 1, scalar}});
-        met = met || axis == Axis::pipeline;
+        met = met || axis == stage_axis;
         Collective sum = over_bucket(Operation::sum, group, Purpose::gradients, BufferKind::gradient_sums,
                                      BufferKind::gradient_sums, bucket);
         if (spec_.zero > 0) sum.elements = spec_.buckets[b].shard_elements();  // what the first reduction has left here

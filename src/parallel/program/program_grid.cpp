@@ -114,7 +114,7 @@ class Grid {
       // Of ranks that run the same program, condensed() has kept some others.
       for (const Axis axis : set_.layout.axes()) c[axis] = std::min(c[axis], set_.layout.size(axis) - 1);
       options_.marked_rank = set_.layout.rank(c);
-      column_ = set_.layout.moved(options_.marked_rank, Axis::pipeline, 0);
+      column_ = set_.layout.moved(options_.marked_rank, stage_axis, 0);
     }
     const bool split = std::any_of(set_.programs.begin(), set_.programs.end(),
                                    [](const RankProgram& p) { return splits_backward(p.program); });
@@ -131,7 +131,7 @@ class Grid {
   }
 
   std::string draw() {
-    for (int pipeline = 0; pipeline < set_.layout.size(Axis::pipeline); ++pipeline) {
+    for (int pipeline = 0; pipeline < set_.layout.size(stage_axis); ++pipeline) {
       lines_.push_back(passes_line(pipeline));
       if (options_.messages) lines_.push_back(messages_line(pipeline));
       if (options_.exchanges) lines_.push_back(exchanges_line(pipeline));
@@ -154,7 +154,7 @@ class Grid {
 
  private:
   std::size_t program_of(int rank) const { return static_cast<std::size_t>(set_.program_of[static_cast<std::size_t>(rank)]); }
-  int rank_of(int pipeline) const { return set_.layout.moved(column_, Axis::pipeline, pipeline); }
+  int rank_of(int pipeline) const { return set_.layout.moved(column_, stage_axis, pipeline); }
 
   static void put(Line& line, int at, const Cell& cell) {
     if (line.cells.size() <= static_cast<std::size_t>(at)) line.cells.resize(static_cast<std::size_t>(at) + 1);

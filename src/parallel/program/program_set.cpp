@@ -10,7 +10,7 @@ ProgramSet condensed(const ProgramSet& set) {
   const auto program_of = [&](int rank) { return set.program_of[static_cast<std::size_t>(rank)]; };
   ProgramSet smaller = set;
   for (const Axis axis : layout.axes()) {
-    if (axis == Axis::pipeline) continue;
+    if (axis == stage_axis) continue;
     bool same = true;
     for (int rank = 0; rank < layout.ranks(); ++rank)
       same = same && program_of(rank) == program_of(layout.moved(rank, axis, 0));

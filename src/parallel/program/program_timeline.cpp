@@ -96,9 +96,9 @@ class Simulation {
     std::vector<StreamId> ids;
     if (is_send(i.kind) || is_receive(i.kind)) {
       const StreamSpec& mine = at(id.rank).program->stream_of(i);
-      const int peer = set_.layout.moved(id.rank, Axis::pipeline, mine.peer);
+      const int peer = set_.layout.moved(id.rank, stage_axis, mine.peer);
       const StreamSpec theirs{is_send(i.kind) ? StreamRole::receive : StreamRole::send,
-                              set_.layout.coordinate(id.rank, Axis::pipeline)};
+                              set_.layout.coordinate(id.rank, stage_axis)};
       const auto& specs = at(peer).program->streams;
       const auto it = std::find(specs.begin(), specs.end(), theirs);
       ids.push_back({peer, it == specs.end() ? no_stream : static_cast<int>(it - specs.begin())});

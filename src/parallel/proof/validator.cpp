@@ -16,7 +16,7 @@ void require_shape(const ProgramSet& set) {
   const bool programs = std::all_of(set.program_of.begin(), set.program_of.end(),
                                     [&](int p) { return p >= 0 && p < static_cast<int>(set.programs.size()); });
   require(static_cast<int>(set.program_of.size()) == set.layout.ranks() && programs, "ProgramSet: a program for every rank");
-  const auto is_rank = [&](int rank) { return rank >= 0 && rank < set.layout.size(Axis::pipeline); };
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < set.layout.size(stage_axis); };
   require(set.segment_count() >= 2 && set.micro_batches >= 1 && is_rank(set.ends.first) && is_rank(set.ends.last),
           "ProgramSet: sizes and the ranks of the model's ends");
 }

@@ -43,8 +43,8 @@ std::string to_string(const std::pair<int, int>& place) {
 
 void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) {
   const Program &sender = set.program(from), &receiver = set.program(to);
-  const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinate(to, Axis::pipeline)});
-  const std::vector<int> received = messages_on(receiver, {StreamRole::receive, set.layout.coordinate(from, Axis::pipeline)});
+  const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinate(to, stage_axis)});
+  const std::vector<int> received = messages_on(receiver, {StreamRole::receive, set.layout.coordinate(from, stage_axis)});
   for (std::size_t n = 0; n < std::max(sent.size(), received.size()); ++n) {
     if (n >= received.size()) {
       return problems.add(from, sent[n],
@@ -93,7 +93,7 @@ std::vector<int> collectives_of(const Program& program, const std::vector<GroupS
 // What all members must have alike. Ranks of other stages hold other buckets; of those they share only the sizes are the same.
 auto signature(const ProgramSet& set, int rank, const Instruction& i) {
   const Collective& c = i.collective;
-  const bool same_stages = !c.group.axes.contains(Axis::pipeline);
+  const bool same_stages = !c.group.axes.contains(stage_axis);
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
   const std::int64_t elements = i.bucket < 0 ? c.elements : buckets[static_cast<std::size_t>(i.bucket)].range.count;
   return std::tuple(c.operation, c.group, c.purpose, c.tensor, c.dtype, c.into_free, i.micro_batch, i.segment,
@@ -129,9 +129,9 @@ void check_communicator(const ProgramSet& set, int rank, const std::vector<Group
 
 void check_messages(const ProgramSet& set, ProblemList& problems) {
   for (int from = 0; from < set.layout.ranks(); ++from) {
-    const int mine = set.layout.coordinate(from, Axis::pipeline);
-    for (int peer = 0; peer < set.layout.size(Axis::pipeline); ++peer) {
-      if (peer != mine) check_link(set, from, set.layout.moved(from, Axis::pipeline, peer), problems);
+    const int mine = set.layout.coordinate(from, stage_axis);
+    for (int peer = 0; peer < set.layout.size(stage_axis); ++peer) {
+      if (peer != mine) check_link(set, from, set.layout.moved(from, stage_axis, peer), problems);
     }
   }
 }

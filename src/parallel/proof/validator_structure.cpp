@@ -81,7 +81,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
     const BufferId in_place{buffer, std::max(bucket, 0), 0};
     return between(operation, group, purpose, in_place, in_place, bucket);
   };
-  const auto is_tied = [](const Bucket& b) { return b.partial.contains(Axis::pipeline); };
+  const auto is_tied = [](const Bucket& b) { return b.partial.contains(stage_axis); };
   if (std::any_of(buckets.begin(), buckets.end(), is_tied))
     list.push_back(over(Operation::barrier, groups::tied, Purpose::gradients, BufferKind::arrival));
   for (int b = 0; b < static_cast<int>(buckets.size()); ++b) {
@@ -100,7 +100,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
     if (set.zero >= 1) list.push_back(over(Operation::all_gather, groups::replicas, Purpose::weights, BufferKind::weights, b));
     if (!bucket.products || !is_quantized(set, bucket)) continue;
     list.push_back({.kind = scale_weights, .bucket = b});
-    if (set.layout.size(Axis::tensor) > 1)
+    if (set.layout.size(segment_axis) > 1)
       list.push_back(over(Operation::max, groups::tensor, Purpose::weights, BufferKind::weight_scales, b));
     list.push_back({.kind = quantize_weights, .bucket = b});
   }
@@ -246,7 +246,7 @@ class RankStructure {
           problem("bucket " + std::to_string(b) + " has segment " + std::to_string(segment) + " of another rank");
         reduced.insert(segment);
       }
-      tied_sum = tied_sum || (buckets_[b].partial.contains(Axis::pipeline) && (has(0) || has(set_.head())));
+      tied_sum = tied_sum || (buckets_[b].partial.contains(stage_axis) && (has(0) || has(set_.head())));
       whole_table = whole_table || (has(0) && has(set_.head()));
     }
     if (!set_.training) return;
@@ -332,10 +332,10 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
   };
   std::map<int, Stage> stages;
   const auto problem = [&](int pipeline, const std::string& words) {
-    problems.add(set.layout.moved(first_rank, Axis::pipeline, pipeline), whole_program, words);
+    problems.add(set.layout.moved(first_rank, stage_axis, pipeline), whole_program, words);
   };
-  for (int pipeline = 0; pipeline < set.layout.size(Axis::pipeline); ++pipeline) {
-    for (const Chunk& c : set.program(set.layout.moved(first_rank, Axis::pipeline, pipeline)).chunks) {
+  for (int pipeline = 0; pipeline < set.layout.size(stage_axis); ++pipeline) {
+    for (const Chunk& c : set.program(set.layout.moved(first_rank, stage_axis, pipeline)).chunks) {
       if (!stages.try_emplace(c.stage, Stage{pipeline, &c}).second) {
         problem(pipeline, "has stage " + std::to_string(c.stage) + ", which another chunk is too");
       }
@@ -379,7 +379,7 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
 
 void check_structure(const ProgramSet& set, ProblemList& problems) {
   for (int rank = 0; rank < set.layout.ranks(); ++rank) {
-    if (set.layout.coordinate(rank, Axis::pipeline) == 0) check_stages(set, rank, problems);
+    if (set.layout.coordinate(rank, stage_axis) == 0) check_stages(set, rank, problems);
   }
   if (!problems.empty()) return;
   for (const int rank : ranks_of_programs(set)) RankStructure(set, rank, problems).check();

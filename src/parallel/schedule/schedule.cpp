@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/axis.h"
 #include "core/error.h"
 #include "parallel/schedule/pass_ends.h"
 #include "parallel/schedule/planned_schedule.h"
@@ -162,14 +163,15 @@ std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpe
   }
   // A smaller group would leave a gap in every chunk.
   if (row.in_rounds && row.chunks_with(spec.virtual_stages) > 1 && spec.micro_batches % spec.ranks != 0) {
-    problems.push_back(
-        {"parallel.schedule", name,
-         "needs a number of micro-batches that is a multiple of parallel.pipeline, but " + std::to_string(spec.micro_batches) +
-             " is no multiple of " + std::to_string(spec.ranks) + "; change train.global_batch or train.micro_batch (" +
-             std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
-             " micro-batches would do), or use parallel.schedule " +
-             names_where([](const ScheduleRow& r) { return r.is_candidate && !r.in_rounds; }) + ", which take any number",
-         "", 0});
+    problems.push_back({"parallel.schedule", name,
+                        "needs a number of micro-batches that is a multiple of " + axis_key(stage_axis) + ", but " +
+                            std::to_string(spec.micro_batches) + " is no multiple of " + std::to_string(spec.ranks) +
+                            "; change train.global_batch or train.micro_batch (" +
+                            std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
+                            " micro-batches would do), or use parallel.schedule " +
+                            names_where([](const ScheduleRow& r) { return r.is_candidate && !r.in_rounds; }) +
+                            ", which take any number",
+                        "", 0});
   }
   return problems;
 }
@@ -177,10 +179,10 @@ std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpe
 // ConfigError unless the schedule exists for these sizes.
 void check(const ScheduleRow& row, const ScheduleSpec& spec) {
   std::vector<ConfigProblem> problems;
-  const auto positive = [&](const char* path, int value, const char* rule) {
+  const auto positive = [&](const std::string& path, int value, const char* rule) {
     if (value < 1) problems.push_back({path, std::to_string(value), rule, "", 0});
   };
-  positive("parallel.pipeline", spec.ranks, "must be at least 1");
+  positive(axis_key(stage_axis), spec.ranks, "must be at least 1");
   positive("parallel.virtual_stages", spec.virtual_stages, "must be at least 1");
   positive("train.global_batch", spec.micro_batches, "must leave at least one micro-batch to each pipeline");
   if (problems.empty()) problems = problems_of(row, spec);
@@ -200,13 +202,13 @@ Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
 Schedule schedule_of_file(const ScheduleSpec& spec) {
   require(spec.file != nullptr, "make_schedule: a schedule from a file, and no file");
   const ScheduleFile& file = *spec.file;
-  const auto check_size = [&](const char* path, std::size_t has, int wanted, const std::string& what) {
+  const auto check_size = [&](const std::string& path, std::size_t has, int wanted, const std::string& what) {
     if (static_cast<int>(has) == wanted) return;
     throw ConfigError(
         {{"parallel.schedule", file.path,
           "has " + std::to_string(has) + " " + what + ", but " + path + " makes it " + std::to_string(wanted), "", 0}});
   };
-  check_size("parallel.pipeline", file.ranks.size(), spec.ranks, "ranks");
+  check_size(axis_key(stage_axis), file.ranks.size(), spec.ranks, "ranks");
   check_size("train.global_batch", static_cast<std::size_t>(file.micro_batches), spec.micro_batches, "micro-batches");
   if (spec.kind == ScheduleKind::planned)
     check_size("parallel.virtual_stages", file.rank_of_stage.size(), spec.ranks * spec.virtual_stages, "stages");

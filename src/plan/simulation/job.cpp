@@ -259,13 +259,13 @@ void share_among_rings(Work& work, int rings) {
 }
 
 int Job::peer_rank(int rank, int stream) const {
-  return layout.moved(rank, Axis::pipeline, table(rank).program->streams[at(stream)].peer);
+  return layout.moved(rank, stage_axis, table(rank).program->streams[at(stream)].peer);
 }
 
 int Job::peer_stream(int rank, int stream) const {
   const parallel::StreamSpec& mine = table(rank).program->streams[at(stream)];
   const parallel::StreamSpec theirs{mine.role == StreamRole::send ? StreamRole::receive : StreamRole::send,
-                                    layout.coordinate(rank, Axis::pipeline)};
+                                    layout.coordinate(rank, stage_axis)};
   const std::vector<parallel::StreamSpec>& specs = table(peer_rank(rank, stream)).program->streams;
   const auto it = std::find(specs.begin(), specs.end(), theirs);
   if (it == specs.end()) {

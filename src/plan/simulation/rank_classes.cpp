@@ -88,7 +88,7 @@ class Refinement {
     Numbering ranks, meets, channels;
     for (int rank = 0; rank < job_.ranks(); ++rank) {
       classes_.of_rank.push_back(
-          ranks.of({job_.layout.coordinate(rank, Axis::pipeline), job_.table_of[at(rank)], job_.work_of[at(rank)]}));
+          ranks.of({job_.layout.coordinate(rank, stage_axis), job_.table_of[at(rank)], job_.work_of[at(rank)]}));
     }
     for (const Meet& meet : job_.meets) classes_.of_meet.push_back(meets.of({static_cast<int>(meet.group)}));
     for (const double gb_per_s : job_.channel_gb_per_s) classes_.of_channel.push_back(channels.of({bits(gb_per_s)}));

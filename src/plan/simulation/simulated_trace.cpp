@@ -48,8 +48,7 @@ std::string simulated_trace(const parallel::ProgramSet& set, const Simulated& si
 
 std::vector<int> one_rank_per_stage(const parallel::Layout& layout) {
   std::vector<int> ranks;
-  for (int pipeline = 0; pipeline < layout.size(Axis::pipeline); ++pipeline)
-    ranks.push_back(layout.rank({{Axis::pipeline, pipeline}}));
+  for (int pipeline = 0; pipeline < layout.size(stage_axis); ++pipeline) ranks.push_back(layout.rank({{stage_axis, pipeline}}));
   return ranks;
 }
 

@@ -117,7 +117,7 @@ Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, 
 Ledger Simulated::ledger(int rank) const {
   Ledger ledger = ledgers.at(static_cast<std::size_t>(class_of.at(static_cast<std::size_t>(rank))));
   for (parallel::PeerTimes& peer : ledger.peers) {
-    if (peer.rank >= 0) peer.rank = layout.moved(rank, Axis::pipeline, layout.coordinate(peer.rank, Axis::pipeline));
+    if (peer.rank >= 0) peer.rank = layout.moved(rank, stage_axis, layout.coordinate(peer.rank, stage_axis));
   }
   return ledger;
 }
