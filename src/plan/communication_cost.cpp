@@ -153,6 +153,16 @@ CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind
   return {.seconds = device + launches * machine_.profile.kernel_seconds, .device = device};
 }
 
+RingSpeed slowest_of(const AxisSpeeds& speeds, const AxisSizes& mesh, AxisSet axes) {
+  RingSpeed slowest;
+  bool found = false;
+  axes.for_each([&](Axis axis) {
+    if (mesh[axis] <= 1 || (found && speeds[axis].gb_per_s >= slowest.gb_per_s)) return;
+    slowest = speeds[axis], found = true;
+  });
+  return slowest;
+}
+
 double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring,
                                    const parallel::CollectiveChoice& by) const {
   if (ranks == 1) return 0;

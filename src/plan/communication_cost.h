@@ -16,6 +16,11 @@ struct RingSpeed {
   double gb_per_s = 0, latency_us = 0;
 };
 
+// The fastest ring that each axis can have; a speed of 0 means that the axis costs nothing.
+using AxisSpeeds = AxisArray<RingSpeed>;
+// Of groups along these axes: the slowest of those that have several ranks.
+RingSpeed slowest_of(const AxisSpeeds& speeds, const AxisSizes& mesh, AxisSet axes);
+
 enum class Collective { all_reduce, reduce_scatter, all_gather };
 std::string to_string(Collective kind);
 

@@ -116,7 +116,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   if (has_formulas && batch.is_whole() && any_number) chosen.train.global_batch = pipeline * batch.round();
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const auto passes_of = [&](bool beside_head) {
-    return pass_seconds(machine_, job.sizes, speeds[segment_axis],
+    return pass_seconds(machine_, job.sizes, c.size, speeds,
                         parallel::choose_exchanges(config_, static_cast<int>(c.size[segment_axis]), kind_), beside_head);
   };
   const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
@@ -183,6 +183,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
               job.sizes.compute,
               config_.precision.deterministic}));
   const double kept_at_once = in_flight(c, job.schedule, load_of_slowest);
+  const RingSpeed between_replicas = slowest_of(speeds, c.size, replica_axes);
   double most_bytes = 0, update = 0, exposed = 0;
   for (const Load& load : loads) {
     const double state = load.elements * shard;
@@ -190,10 +191,9 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     if (replicas > 1) {
       const Collective reduction = c.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce;
       const double rounds = c.zero > 1 ? micro_batches : 1;
-      const double reduce = rounds * communication.seconds(reduction, replicas, load.elements * gradient, speeds[reduced_axis]);
+      const double reduce = rounds * communication.seconds(reduction, replicas, load.elements * gradient, between_replicas);
       const double gather =
-          c.zero > 0 ? communication.seconds(Collective::all_gather, replicas, load.elements * weight, speeds[reduced_axis])
-                     : 0;
+          c.zero > 0 ? communication.seconds(Collective::all_gather, replicas, load.elements * weight, between_replicas) : 0;
       // Hidden behind the last backward (all of them under ZeRO-2) and the first forward.
       const double behind = rounds * (load.backward_input + load.backward_weight);
       exposed =

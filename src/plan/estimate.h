@@ -13,9 +13,6 @@
 
 namespace plait::plan {
 
-// The fastest ring that each axis can have; a speed of 0 means that the axis costs nothing.
-using AxisSpeeds = AxisArray<RingSpeed>;
-
 struct Estimate {
   double seconds = 0;
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight

@@ -21,15 +21,22 @@ constexpr int corrections = 6;
 
 constexpr std::size_t head = index_of(model::SegmentKind::head);
 
-// The slowest way around a tensor group, of ranks on GPUs of their own numbers.
-RingSpeed tensor_ring(const Layout& layout, topology::Fabric& fabric) {
+// The slowest way around a group along an axis, of ranks on GPUs of their own numbers.
+RingSpeed ring_along(Axis axis, const Layout& layout, topology::Fabric& fabric) {
   RingSpeed slowest;
-  for (int t = 0; t < layout.size(segment_axis) && layout.size(segment_axis) > 1; ++t) {
-    const topology::Way& way =
-        fabric.way(layout.moved(0, segment_axis, t), layout.moved(0, segment_axis, (t + 1) % layout.size(segment_axis)));
-    if (t == 0 || way.gb_per_s < slowest.gb_per_s) slowest = {way.gb_per_s, way.latency_us};
+  const int ranks = layout.size(axis);
+  for (int n = 0; n < ranks && ranks > 1; ++n) {
+    const topology::Way& way = fabric.way(layout.moved(0, axis, n), layout.moved(0, axis, (n + 1) % ranks));
+    if (n == 0 || way.gb_per_s < slowest.gb_per_s) slowest = {way.gb_per_s, way.latency_us};
   }
   return slowest;
+}
+
+// Of the axes that communicate within segments.
+AxisSpeeds segment_rings(const Layout& layout, topology::Fabric& fabric) {
+  return AxisSpeeds::of_rows([&](const AxisRow& row) {
+    return row.communicates == CommunicatesIn::segments ? ring_along(row.axis, layout, fabric) : RingSpeed{};
+  });
 }
 
 // Until another rank has what a pass yields, mean over the pipeline.
@@ -97,7 +104,7 @@ class PassPlanning {
   }
 
   PassSeconds seconds(bool beside_head) const {
-    return pass_seconds(site_.machine, outline_.sizes, tensor_ring(layout_, *site_.fabric),
+    return pass_seconds(site_.machine, outline_.sizes, layout_.sizes(), segment_rings(layout_, *site_.fabric),
                         parallel::choose_exchanges(config_, layout_.size(segment_axis), site_.kind), beside_head);
   }
 

@@ -19,17 +19,19 @@ SegmentParts kinds_in(const model::ModelShape& shape, const parallel::SegmentRan
   return held;
 }
 
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor,
-                         const parallel::CollectiveChoice& exchanges, bool beside_head) {
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const AxisSizes& mesh,
+                         const AxisSpeeds& speeds, const parallel::CollectiveChoice& exchanges, bool beside_head) {
   SegmentCosts costs(machine, sizes, beside_head);
   const CommunicationCosts communication(machine);
   const auto moving = [&](const model::PassSteps& steps) {
     double total = 0;
     for (const model::PassStep& step : steps) {
       if (!step.collective) continue;
+      const AxisSet axes = step.collective->axes;
       const TensorCollective c =
           tensor_collective(step.collective->operation, step.collective->elements, step.collective->dtype);
-      total += communication.seconds(c.kind, sizes.split.size, c.bytes, tensor, exchanges);
+      total += communication.seconds(c.kind, static_cast<int>(product(mesh, axes)), c.bytes, slowest_of(speeds, mesh, axes),
+                                     axes == parallel::groups::tensor.axes ? exchanges : parallel::CollectiveChoice{});
     }
     return total;
   };

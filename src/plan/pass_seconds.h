@@ -36,14 +36,14 @@ double specs_bytes(const std::vector<model::TensorSpec>& specs, const Counts& co
   return bytes;
 }
 
-// Seconds with the norm in front of the segment, and what tensor-parallel ranks exchange by `way`, one after the other.
+// Seconds with the norm in front of the segment, and what ranks exchange, one after the other.
 struct PassSeconds {
   SegmentParts forward, backward_input, backward_weight;
   SegmentParts exchanged;  // what ranks exchange in backward_input: the part that a weight part may hide
 };
-// `beside_head`: of a rank that holds the head.
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor,
-                         const parallel::CollectiveChoice& exchanges, bool beside_head);
+// `beside_head`: of a rank that holds the head. `exchanges`: of its tensor group; others go by the library.
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const AxisSizes& mesh,
+                         const AxisSpeeds& speeds, const parallel::CollectiveChoice& exchanges, bool beside_head);
 
 // Bytes that are kept from forward to backward.
 SegmentParts activation_bytes(const model::SegmentSizes& sizes);

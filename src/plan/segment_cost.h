@@ -4,8 +4,6 @@
 // A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
 #pragma once
 
-#include <vector>
-
 #include "model/segment_work.h"
 #include "parallel/program/program.h"
 #include "plan/communication_cost.h"
@@ -13,7 +11,7 @@
 
 namespace plait::plan {
 
-// A collective of the tensor group.
+// A collective over one tensor.
 struct TensorCollective {
   Collective kind = Collective::all_reduce;
   double bytes = 0;  // of the whole tensor
@@ -32,8 +30,7 @@ struct PassComputation {
 };
 
 struct PassCost {
-  double seconds = 0;                         // without collectives
-  std::vector<TensorCollective> collectives;  // of an exchange (parallel/program/exchanges.h)
+  double seconds = 0;  // without collectives
   // An exchange was timed beside compute, and with a kernel that copies where peers push: what it takes of the device is in the
   // seconds of both. By itself its norm takes this long, nominally.
   bool beside_compute = false;

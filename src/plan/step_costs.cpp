@@ -44,7 +44,6 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(stage_axis),
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
-  by_links_ = stages.front().goes_by_links(parallel::exchange_group);
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -56,7 +55,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
     for (std::size_t n = 0; n < items.size(); ++n) {
       const Instruction& i = plan.train.instructions[n];
       if (parallel::communicates_in_pass(i)) continue;
-      if (i.segment < 0) {
+      if (i.segment < 0 || parallel::is_collective(i)) {
         items[n].work = work_of(plan, i);
         if (const auto group = parallel::collective_group(i); group && plan.goes_by_links(*group))
           items[n].kernels = reduction_kernels(plan, i);
@@ -89,7 +88,8 @@ StepCosts::UnplacedCost StepCosts::exchange_cost(const std::vector<UnplacedCost>
     cost.pass.alone_seconds += part.alone_seconds;
     cost.pass.beside_compute = cost.pass.beside_compute || part.beside_compute;
     if (!parallel::is_collective(i)) continue;
-    cost.pass.collectives.push_back(tensor_collective(i.collective));
+    if (const int ranks = layout_.size(i.collective.group.axes); ranks > 1)
+      cost.exchanged.push_back({tensor_collective(i.collective), ranks, plan.goes_by_links(*parallel::collective_group(i))});
     cost.longest_by_kernel = plan.exchanges.longest_beside(i.beside);
     cost.gathers_into_free = cost.gathers_into_free || i.collective.into_free;
   }
@@ -206,15 +206,14 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   double kernels = item.kernels;
   double starts = 0, pushed_kernels = 0;  // where nothing computes
   double starts_beside = 0;               // beside compute, as far as the measured seconds do not have them
-  const int ranks = layout_.size(segment_axis);
-  for (const auto& [kind, bytes] : item.pass.collectives) {
-    if (ranks == 1) break;
-    require(group_way != nullptr, "StepCosts::work: the tensor group's way");
+  for (const auto& [collective, ranks, by_links] : item.exchanged) {
+    const auto [kind, bytes] = collective;
+    require(group_way != nullptr, "StepCosts::work: the way of an exchange's group");
     const double latency = group_way->latency_us;
-    const Work one = by_links_ ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
-                               : communication_.collective(kind, ranks, bytes, latency);
-    const bool is_push_alone = by_links_ && kind == Collective::all_gather && item.gathers_into_free;
-    if (by_links_ && !is_push_alone) {
+    const Work one = by_links ? communication_.pushes(kind, ranks, bytes, latency, item.longest_by_kernel)
+                              : communication_.collective(kind, ranks, bytes, latency);
+    const bool is_push_alone = by_links && kind == Collective::all_gather && item.gathers_into_free;
+    if (by_links && !is_push_alone) {
       const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
       pushed_kernels += pushed.seconds;
       if (!measured) kernels += pushed.device;
@@ -226,7 +225,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += one.bytes / (one.most_gb_per_s * 1e9);
   }
-  if (!item.pass.collectives.empty() && ranks > 1) {
+  if (!item.exchanged.empty()) {
     // Marks for the ledger at its beginning and its end, and a stream that waits for another's: each like a kernel. Where it
     // was measured, from the wait on, only the first is missing.
     const double kernel = machine_.profile.kernel_seconds;

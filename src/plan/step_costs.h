@@ -34,10 +34,17 @@ class StepCosts {
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 
  private:
+  // A collective of an exchange, among several ranks.
+  struct Exchanged {
+    TensorCollective collective;
+    int ranks = 1;
+    bool by_links = false;
+  };
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;                      // of a segment or exchange: its collectives, at the first of them
+    PassCost pass;                      // of a segment or exchange
+    std::vector<Exchanged> exchanged;   // of an exchange, at its first collective: all of them
     double kernels = 0;                 // of a collective beside compute: seconds for which its kernels hold the device
     std::size_t longest_by_kernel = 0;  // of an exchange by links: bytes of a push
     bool gathers_into_free = false;     // what it gathers by links arrives where it belongs
@@ -53,7 +60,6 @@ class StepCosts {
   Machine machine_;
   CommunicationCosts communication_;
   parallel::Layout layout_;
-  bool by_links_ = false;                         // of the tensor group
   std::vector<std::vector<UnplacedCost>> items_;  // by pipeline rank and instruction
   Traffic traffic_;
   bool extrapolated_ = false;

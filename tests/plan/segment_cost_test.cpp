@@ -79,7 +79,9 @@ TEST(PassSeconds, HaveTheExchangesOfFp8Scales) {
     model::SegmentSizes of = sizes(2, true);
     of.fp8 = fp8;
     const auto seconds = [&](const RingSpeed& ring) {
-      return (pass_seconds(machine, of, ring, {}, false).*pass)[index_of(kind)];
+      AxisSizes mesh = single_rank;
+      mesh[segment_axis] = of.split.size;
+      return (pass_seconds(machine, of, mesh, {{segment_axis, ring}}, {}, false).*pass)[index_of(kind)];
     };
     return seconds(slow) - seconds(fast);
   };

@@ -229,7 +229,7 @@ bool computes_segment(InstructionKind kind) {
 
 bool is_collective(const Instruction& i) { return i.kind == InstructionKind::collective; }
 bool is_barrier(const Instruction& i) { return is_collective(i) && i.collective.operation == Operation::barrier; }
-bool communicates_in_pass(const Instruction& i) { return is_collective(i) && i.segment >= 0; }
+bool communicates_in_pass(const Instruction& i) { return is_collective(i) && i.collective.purpose == Purpose::activations; }
 bool moves_rows(const Instruction& i) {
   const auto tensor = i.collective.tensor;
   return communicates_in_pass(i) && tensor != model::PassTensor::statistics && tensor != model::PassTensor::activation_scale &&

@@ -211,7 +211,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
 bool computes_segment(InstructionKind kind);  // forward and both parts of backward
 bool is_collective(const Instruction& i);
 bool is_barrier(const Instruction& i);
-bool communicates_in_pass(const Instruction& i);  // a collective between computations of a pass
+bool communicates_in_pass(const Instruction& i);  // a collective of activations, between computations of a pass
 // A collective between two segments, over rows of the residual stream or their scale; the others move a few bytes.
 bool moves_rows(const Instruction& i);
 // Forward has neither a stash nor a place for gradients.
