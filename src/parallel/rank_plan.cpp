@@ -138,12 +138,13 @@ DType moment_type(const Config& config) {
 
 namespace {
 
-void require_few_for_links(const CollectiveChoice& choice, Axis axis, const Layout& layout) {
-  if (choice.way != CollectiveWay::links || layout.size(axis) <= link_collectives::most_ranks) return;
+// `axis`: whose keys are about groups along `axes`.
+void require_few_for_links(const CollectiveChoice& choice, Axis axis, AxisSet axes, const Layout& layout) {
+  if (choice.way != CollectiveWay::links || layout.size(axes) <= link_collectives::most_ranks) return;
   const std::string key = way_key(row_of(axis).way);
   throw ConfigError({{key, to_string(choice.way),
                       fmt::format("needs a {} of at most {}, here it is {}; {}=library takes any", axis_key(axis),
-                                  link_collectives::most_ranks, layout.size(axis), key),
+                                  link_collectives::most_ranks, layout.size(axes), key),
                       "", 0}});
 }
 
@@ -225,8 +226,9 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  require_few_for_links(choose_exchanges(config, layout.size(segment_axis), device_kind), segment_axis, layout);
-  require_few_for_links(choose_reductions(config, layout.size(replica_axes), device_kind), reduced_axis, layout);
+  require_few_for_links(choose_exchanges(config, layout.size(segment_axis), device_kind), segment_axis, groups::tensor.axes,
+                        layout);
+  require_few_for_links(choose_reductions(config, layout.size(replica_axes), device_kind), reduced_axis, replica_axes, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {

@@ -104,13 +104,12 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
 // Links are within hosts: a run of anything else would refuse to begin.
 void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gpus, const topology::Fabric& fabric) {
   const Layout& layout = plan.layout;
-  for (const Axis axis : axes_by_traffic) {
+  for (const auto& [group, axis] :
+       {std::pair(parallel::exchange_group, segment_axis), {parallel::reduction_group, reduced_axis}}) {
+    if (!plan.goes_by_links(group)) continue;
     const AxisRow& row = row_of(axis);
-    if (row.way == WayKey::none ||
-        !plan.goes_by_links(axis == segment_axis ? parallel::exchange_group : parallel::reduction_group))
-      continue;
     for (int rank = 0; rank < layout.ranks(); ++rank) {
-      const int other = layout.moved(rank, axis, 0);
+      const int other = layout.lowest_member(group.group, rank, plan.ends());
       if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)]))
         continue;
       throw ConfigError(
@@ -158,10 +157,8 @@ void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan
   }
   topology::Fabric& fabric = *site.fabric;
   require_one_host(stages.front(), result.placement.gpu_of_rank, fabric);
-  for (const AxisRow& row : axis_table) {
-    const AxisCost along = row.way == WayKey::none ? cost.messages : cost.of(parallel::group_along(row.axis));
-    result.links[row.axis] = axis_link(along, fabric, row.traffic);
-  }
+  for (const AxisRow& row : axis_table)
+    result.links[row.axis] = axis_link(row.way == WayKey::none ? cost.messages : cost.along(row.axis), fabric, row.traffic);
   const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
   result.step_seconds = simulated.step_seconds;
   result.bubble_fraction = simulated.mean_bubble_fraction();

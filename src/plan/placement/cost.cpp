@@ -49,6 +49,15 @@ AxisCost PlacementCost::of(const parallel::Group& group) const {
   return found == rings.end() ? AxisCost{} : found->second;
 }
 
+AxisCost PlacementCost::along(Axis axis) const {
+  AxisCost narrowest;
+  for (const auto& [group, cost] : rings) {
+    if (!group.axes.contains(axis) || cost.narrowest.from < 0) continue;
+    if (narrowest.narrowest.from < 0 || cost.narrowest.gb_per_s < narrowest.narrowest.gb_per_s) narrowest = cost;
+  }
+  return narrowest;
+}
+
 double way_seconds(const topology::Way& way, double bytes) {
   return way.gb_per_s > 0 ? bytes / (way.gb_per_s * 1e9) : infinite;
 }

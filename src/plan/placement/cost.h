@@ -49,6 +49,8 @@ struct PlacementCost {
   bool possible() const;
   // Of a kind of group: nothing, if it sends nothing.
   AxisCost of(const parallel::Group& group) const;
+  // Of the kind of groups that differ along this axis and send something; of several, of the one with the narrowest way.
+  AxisCost along(Axis axis) const;
 };
 
 // Costs of many placements of one layout.
