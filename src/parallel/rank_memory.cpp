@@ -94,23 +94,6 @@ std::vector<std::optional<Lifetime>> spans_of(const Program& program) {
   return spans;
 }
 
-// Whether this use of a buffer is the first of a new micro-batch.
-bool begins(const BufferUse& use, const Instruction& i) {
-  if (!use.writes) return false;
-  switch (use.buffer.kind) {
-    case BufferKind::activations:
-    case BufferKind::product:
-    case BufferKind::statistics: return i.kind == InstructionKind::forward;
-    case BufferKind::norm:
-    case BufferKind::norm_again: return i.kind == InstructionKind::norm;
-    case BufferKind::output: return true;
-    case BufferKind::stash:
-    case BufferKind::norm_gradient: return i.kind == InstructionKind::backward_input;
-    case BufferKind::output_gradient: return i.kind == InstructionKind::norm_backward;
-    default: return false;
-  }
-}
-
 void LifetimeTable::add(const Program& program, const std::vector<Bucket>& buckets) {
   const std::vector<std::optional<Lifetime>> spans = spans_of(program);
   const BucketsOfSegments of_segments(buckets);
@@ -118,9 +101,8 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
   for (int n = 0; n < static_cast<int>(spans.size()); ++n) {
     const Instruction& i = program.at(n);
     for (const BufferUse& use : buffer_uses(program, i, of_segments)) {
-      const bool new_here = begins(use, i);
-      if (new_here) begun.insert(use.buffer);
-      if (!new_here && !begun.contains(use.buffer)) continue;
+      if (use.begins) begun.insert(use.buffer);
+      if (!use.begins && !begun.contains(use.buffer)) continue;
       Buffer& buffer = buffers_[use.buffer];
       const std::optional<Lifetime>& span = spans[static_cast<std::size_t>(n)];
       if (!span) {
@@ -128,14 +110,14 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
         continue;
       }
       const Lifetime used{span->first + counted_, span->last + counted_};
-      if (new_here || buffer.lifetimes.empty()) {
+      if (use.begins || buffer.lifetimes.empty()) {
         buffer.lifetimes.push_back(used);
       } else {
         Lifetime& last = buffer.lifetimes.back();
         last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
       if (i.segment < 0 || is_in_backward(i) || i.kind == InstructionKind::loss) continue;
-      if (new_here || buffer.forwards.empty()) {
+      if (use.begins || buffer.forwards.empty()) {
         buffer.forwards.push_back(used);
       } else {
         buffer.forwards.back().last = std::max(buffer.forwards.back().last, used.last);

@@ -13,91 +13,127 @@ struct BucketList {
   const BucketsOfSegments* of_segments = nullptr;
 };
 
-void add_buckets(std::vector<BufferUse>& uses, const BucketList& buckets, int segment, BufferKind kind, bool writes) {
-  const auto add = [&](int b) {
-    const Bucket& bucket = buckets.all[static_cast<std::size_t>(b)];
-    if (kind == BufferKind::quantized_weights && !bucket.products) return;
-    const bool of_weights = kind == BufferKind::weights || kind == BufferKind::quantized_weights;
-    uses.push_back({{kind, of_weights ? b : bucket.place, 0}, writes});
-  };
-  if (buckets.of_segments) {
-    for (const int b : buckets.of_segments->of(segment)) add(b);
-    return;
-  }
-  for (int b = 0; b < std::ssize(buckets.all); ++b) {
-    const std::vector<int>& of = buckets.all[static_cast<std::size_t>(b)].segments;
-    if (std::find(of.begin(), of.end(), segment) != of.end()) add(b);
-  }
-}
+// The uses of one instruction, as they are found.
+class UseList {
+ public:
+  UseList(const Program& program, const Instruction& i, const BucketList& buckets) : p_(program), i_(i), buckets_(buckets) {}
 
-void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
+  std::vector<BufferUse> take() { return std::move(uses_); }
+
+  void reads(const BufferId& buffer) { uses_.push_back({buffer}); }
+  void updates(const BufferId& buffer) { uses_.push_back({.buffer = buffer, .writes = true}); }
+  void begins(const BufferId& buffer) { uses_.push_back({.buffer = buffer, .writes = true, .begins = true}); }
+
+  void of_segment();
+  void of_norm();
+  void of_norm_backward();
+  void of_collective();
+  template <typename Use>
+  void each_bucket(const Use& use) const {
+    for (int b = 0; b < std::ssize(buckets_.all); ++b) use(b);
+  }
+
+ private:
+  const Bucket& bucket(int b) const { return buckets_.all[static_cast<std::size_t>(b)]; }
+  template <typename Use>
+  void each_bucket_of(int segment, const Use& use) const {
+    if (buckets_.of_segments) {
+      for (const int b : buckets_.of_segments->of(segment)) use(b);
+      return;
+    }
+    each_bucket([&](int b) {
+      if (std::ranges::find(bucket(b).segments, segment) != bucket(b).segments.end()) use(b);
+    });
+  }
+  void reads_weights(int segment, BufferKind kind = BufferKind::weights) {
+    each_bucket_of(segment, [&](int b) {
+      if (kind == BufferKind::weights || bucket(b).products) reads({kind, b, 0});
+    });
+  }
+  void adds_gradients(BufferKind kind) {
+    each_bucket_of(i_.segment, [&](int b) { updates({kind, bucket(b).place, 0}); });
+  }
+
+  const Program& p_;
+  const Instruction& i_;
+  const BucketList& buckets_;
+  std::vector<BufferUse> uses_;
+};
+
+void UseList::of_segment() {
   using enum BufferKind;
-  const model::Segment& segment = program.segment(i.segment);
+  const model::Segment& segment = p_.segment(i_.segment);
   const model::SegmentKind kind = segment.kind;
-  const bool is_forward = i.kind == InstructionKind::forward, is_input = i.kind == InstructionKind::backward_input;
-  const bool is_weight = i.kind == InstructionKind::backward_weight;
-  const bool begins = is_weight || i.part == 0, ends = is_weight || i.part + 1 == segment.parts;
-  if (i.batch_slot >= 0) uses.push_back({{batch, 0, i.batch_slot}, false});
-  if (has_norm(kind) && begins) uses.push_back({norm_buffer(i), false});
-  if (is_forward || begins) uses.push_back({{activations, i.segment, i.slot}, is_forward && begins});
-  if (is_forward && ends) {
+  const bool is_forward = i_.kind == InstructionKind::forward, is_input = i_.kind == InstructionKind::backward_input;
+  const bool is_weight = i_.kind == InstructionKind::backward_weight;
+  const bool is_first = is_weight || i_.part == 0, is_last = is_weight || i_.part + 1 == segment.parts;
+  if (i_.batch_slot >= 0) reads({batch, 0, i_.batch_slot});
+  if (has_norm(kind) && is_first) reads(norm_buffer(i_));
+  const BufferId kept{activations, i_.segment, i_.slot};
+  if (is_forward && is_first) {
+    begins(kept);
+  } else if (is_forward || is_first) {
+    reads(kept);
+  }
+  if (is_forward && is_last) {
     if (!has_output(kind)) {
-      if (segment.partial) uses.push_back({{statistics, i.lane, 0}, true});
+      if (segment.partial) begins({statistics, i_.lane, 0});
     } else if (segment.partial) {
-      uses.push_back({{product, i.lane, 0}, true});
+      begins({product, i_.lane, 0});
     } else {
-      uses.push_back({{output, i.segment, i.slot}, true});
-      if (has_norm(kind)) uses.push_back({input_buffer(program, i, i.segment), false});
+      begins({output, i_.segment, i_.slot});
+      if (has_norm(kind)) reads(input_buffer(p_, i_, i_.segment));
     }
   }
   if (!is_forward) {
-    if (has_norm(kind)) uses.push_back({{stash, i.segment, i.stash}, is_input && begins});
-    if (has_output(kind) && begins) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
+    const BufferId left{stash, i_.segment, i_.stash};
+    if (has_norm(kind) && is_input && is_first) {
+      begins(left);
+    } else if (has_norm(kind)) {
+      reads(left);
+    }
+    if (has_output(kind) && is_first) reads(output_gradient_buffer(p_, i_, i_.segment));
   }
-  if (is_input && ends) uses.push_back({{norm_gradient, i.lane, 0}, true});
-  if (is_weight) {
-    add_buckets(uses, buckets, i.segment, gradients, true);
-  } else {
-    add_buckets(uses, buckets, i.segment, weights, false);
-    if (segment.quantized) add_buckets(uses, buckets, i.segment, quantized_weights, false);
-  }
+  if (is_input && is_last) begins({norm_gradient, i_.lane, 0});
+  if (is_weight) return adds_gradients(gradients);
+  reads_weights(i_.segment);
+  if (segment.quantized) reads_weights(i_.segment, quantized_weights);
 }
 
 // Between a segment and the one before it: add_residual and norm.
-void add_norm_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const BucketList& buckets) {
-  const bool is_norm = i.kind == InstructionKind::norm, adds = !is_norm || i.adds_residual;
+void UseList::of_norm() {
+  const bool is_norm = i_.kind == InstructionKind::norm, adds = !is_norm || i_.adds_residual;
   if (adds) {
-    uses.push_back({{BufferKind::product, i.lane, 0}, false});
-    if (has_norm(program.kind(i.segment - 1))) uses.push_back({input_buffer(program, i, i.segment - 1), false});
-    uses.push_back({{BufferKind::output, i.segment - 1, i.slot}, true});
-    add_buckets(uses, buckets, i.segment - 1, BufferKind::weights, false);
+    reads({BufferKind::product, i_.lane, 0});
+    if (has_norm(p_.kind(i_.segment - 1))) reads(input_buffer(p_, i_, i_.segment - 1));
+    begins({BufferKind::output, i_.segment - 1, i_.slot});
+    reads_weights(i_.segment - 1);
   }
   if (!is_norm) return;
-  if (!adds) uses.push_back({input_buffer(program, i, i.segment), false});  // else as it has just been written
-  uses.push_back({norm_buffer(i), true});
-  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+  if (!adds) reads(input_buffer(p_, i_, i_.segment));  // else as it has just been written
+  begins(norm_buffer(i_));
+  reads_weights(i_.segment);
 }
 
-void add_norm_backward_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
-                            const BucketList& buckets) {
-  uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, false});
-  uses.push_back({input_buffer(program, i, i.segment), false});
-  uses.push_back({norm_buffer(i), false});
-  if (has_output(program.kind(i.segment))) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
-  uses.push_back({input_gradient_buffer(program, i), true});
-  add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
-  add_buckets(uses, buckets, i.segment, BufferKind::norm_gradients, true);
+void UseList::of_norm_backward() {
+  reads({BufferKind::norm_gradient, i_.lane, 0});
+  reads(input_buffer(p_, i_, i_.segment));
+  reads(norm_buffer(i_));
+  if (has_output(p_.kind(i_.segment))) reads(output_gradient_buffer(p_, i_, i_.segment));
+  begins(input_gradient_buffer(p_, i_));
+  reads_weights(i_.segment);
+  adds_gradients(BufferKind::norm_gradients);
 }
 
 // The sums are in the memory of the whole gradients unless those are sharded, so they are used together.
-void add_collective_uses(std::vector<BufferUse>& uses, const Instruction& i, const BucketList& buckets) {
-  const Collective& c = i.collective;
-  if (c.source != c.destination) uses.push_back({c.source, true});
-  uses.push_back({c.destination, true});
+void UseList::of_collective() {
+  const Collective& c = i_.collective;
+  if (c.source != c.destination) updates(c.source);
+  updates(c.destination);
   if (c.destination.kind != BufferKind::gradient_sums) return;
-  const int place = buckets.all[static_cast<std::size_t>(i.bucket)].place;
-  if (c.source.kind != BufferKind::gradients) uses.push_back({{BufferKind::gradients, place, 0}, true});
-  uses.push_back({{BufferKind::norm_gradients, place, 0}, true});
+  const int place = bucket(i_.bucket).place;
+  if (c.source.kind != BufferKind::gradients) updates({BufferKind::gradients, place, 0});
+  updates({BufferKind::norm_gradients, place, 0});
 }
 
 }  // namespace
@@ -148,54 +184,49 @@ BufferId pass_buffer(const Program& program, const Instruction& i, model::PassTe
 namespace {
 
 std::vector<BufferUse> all_uses(const Program& program, const Instruction& i, const BucketList& buckets) {
-  std::vector<BufferUse> uses;
-  const auto all_buckets = [&](BufferKind kind, bool writes) {
-    for (std::size_t b = 0; b < buckets.all.size(); ++b) uses.push_back({{kind, static_cast<int>(b), 0}, writes});
-  };
+  UseList uses(program, i, buckets);
+  const auto all_sums = [&] { uses.each_bucket([&](int b) { uses.reads({BufferKind::gradient_sums, b, 0}); }); };
+  constexpr BufferId scalars{BufferKind::scalars, 0, 0};
   switch (i.kind) {
-    case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
-    case InstructionKind::receive_activation: uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true}); break;
-    case InstructionKind::send_activation:
-      uses.push_back({{BufferKind::output, program.chunk_of(i).last_segment(), i.slot}, false});
-      break;
-    case InstructionKind::receive_gradient:
-      uses.push_back({{BufferKind::received_gradient, i.chunk, i.gradient_in}, true});
-      break;
-    case InstructionKind::send_gradient: uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false}); break;
+    case InstructionKind::load_batch: uses.begins({BufferKind::batch, 0, i.batch_slot}); break;
+    case InstructionKind::receive_activation: uses.begins({BufferKind::input, i.chunk, i.input_slot}); break;
+    case InstructionKind::send_activation: uses.reads({BufferKind::output, program.chunk_of(i).last_segment(), i.slot}); break;
+    case InstructionKind::receive_gradient: uses.begins({BufferKind::received_gradient, i.chunk, i.gradient_in}); break;
+    case InstructionKind::send_gradient: uses.reads({BufferKind::sent_gradient, i.chunk, i.gradient_out}); break;
     case InstructionKind::forward:
     case InstructionKind::backward_input:
-    case InstructionKind::backward_weight: add_segment_uses(uses, program, i, buckets); break;
+    case InstructionKind::backward_weight: uses.of_segment(); break;
     case InstructionKind::add_residual:
-    case InstructionKind::norm: add_norm_uses(uses, program, i, buckets); break;
-    case InstructionKind::round_norm: uses.push_back({norm_buffer(i), true}); break;
-    case InstructionKind::norm_backward: add_norm_backward_uses(uses, program, i, buckets); break;
-    case InstructionKind::round_gradient: uses.push_back({input_gradient_buffer(program, i), true}); break;
-    case InstructionKind::collective: add_collective_uses(uses, i, buckets); break;
+    case InstructionKind::norm: uses.of_norm(); break;
+    case InstructionKind::round_norm: uses.updates(norm_buffer(i)); break;
+    case InstructionKind::norm_backward: uses.of_norm_backward(); break;
+    case InstructionKind::round_gradient: uses.updates(input_gradient_buffer(program, i)); break;
+    case InstructionKind::collective: uses.of_collective(); break;
     case InstructionKind::loss:
-      uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
-      if (program.segment(i.segment).partial) uses.push_back({{BufferKind::statistics, i.lane, 0}, false});
-      uses.push_back({{BufferKind::activations, i.segment, i.slot}, true});
+      uses.reads({BufferKind::batch, 0, i.batch_slot});
+      if (program.segment(i.segment).partial) uses.reads({BufferKind::statistics, i.lane, 0});
+      uses.updates({BufferKind::activations, i.segment, i.slot});
       break;
     case InstructionKind::gradient_norm:
-      all_buckets(BufferKind::gradient_sums, false);
-      uses.push_back({{BufferKind::scalars, 0, 0}, true});
+      all_sums();
+      uses.updates(scalars);
       break;
     case InstructionKind::update:
-      all_buckets(BufferKind::gradient_sums, false);
-      all_buckets(BufferKind::weights, true);
-      uses.push_back({{BufferKind::scalars, 0, 0}, false});
+      all_sums();
+      uses.each_bucket([&](int b) { uses.updates({BufferKind::weights, b, 0}); });
+      uses.reads(scalars);
       break;
     case InstructionKind::scale_weights:
-      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
-      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true});
+      uses.reads({BufferKind::weights, i.bucket, 0});
+      uses.updates({BufferKind::weight_scales, i.bucket, 0});
       break;
     case InstructionKind::quantize_weights:
-      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
-      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, false});
-      uses.push_back({{BufferKind::quantized_weights, i.bucket, 0}, true});
+      uses.reads({BufferKind::weights, i.bucket, 0});
+      uses.reads({BufferKind::weight_scales, i.bucket, 0});
+      uses.updates({BufferKind::quantized_weights, i.bucket, 0});
       break;
   }
-  return uses;
+  return uses.take();
 }
 
 }  // namespace

@@ -178,6 +178,7 @@ std::string to_string(const GroupStream& group);  // "tensor"; "tensor reduce" o
 struct BufferUse {
   BufferId buffer;
   bool writes = false;  // else reads; a use that does both is listed as a write
+  bool begins = false;  // a write with which the value of another micro-batch begins
 };
 
 // The buffers of the residual stream at a segment of an instruction's chunk: received from another rank, or of the neighbouring
