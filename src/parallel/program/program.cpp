@@ -138,6 +138,52 @@ void UseList::of_collective() {
 
 }  // namespace
 
+const BufferRow& row_of(BufferKind kind) {
+  using enum BufferKind;
+  using Owner = BufferOwner;
+  static constexpr auto table = std::to_array<BufferRow>({
+      {batch, "batch slot", Owner::slot},
+      {input, "received input", Owner::chunk, &Chunk::input_slots},
+      {norm, "norm", Owner::segment, &Chunk::activation_slots},
+      {norm_again, "recomputed norm", Owner::segment, &Chunk::stash_slots},
+      {activations, "activations", Owner::segment, &Chunk::activation_slots},
+      {product, "partial products", Owner::lane},
+      {output, "output", Owner::segment, &Chunk::activation_slots},
+      {statistics, "statistics of logits", Owner::lane},
+      {norm_gradient, "gradient of a norm's output", Owner::lane},
+      {output_gradient, "gradient of the output", Owner::segment, &Chunk::stash_slots},
+      {stash, "stash", Owner::segment, &Chunk::stash_slots},
+      {received_gradient, "received gradient", Owner::chunk, &Chunk::gradient_in_slots},
+      {sent_gradient, "gradient to send", Owner::chunk, &Chunk::gradient_out_slots},
+      {weights, "weights", Owner::bucket},
+      {weight_scales, "scales of the weights", Owner::bucket},
+      {quantized_weights, "quantized weights", Owner::bucket},
+      {gradients, "gradients", Owner::place},
+      {norm_gradients, "gradients of norms", Owner::place},
+      {gradient_sums, "reduced gradients", Owner::bucket},
+      {scalars, "the step's scalars", Owner::rank},
+      {arrival, "the number of a barrier", Owner::rank},
+  });
+  const auto row = std::ranges::find(table, kind, &BufferRow::kind);
+  require(row != table.end(), "BufferKind: no such kind");
+  return *row;
+}
+
+int slots_of(const Program& program, const BufferId& buffer) {
+  const BufferRow& row = row_of(buffer.kind);
+  switch (row.owner) {
+    case BufferOwner::slot: return program.batch_slots;
+    case BufferOwner::chunk: return program.chunks[static_cast<std::size_t>(buffer.index)].*row.slots;
+    case BufferOwner::segment:
+      for (const Chunk& c : program.chunks) {
+        if (buffer.index >= c.first_segment && buffer.index < c.end_segment) return c.*row.slots;
+      }
+      return 0;
+    case BufferOwner::lane: return buffer.index >= 0 && buffer.index < program.lanes ? 1 : 0;
+    default: return 1;
+  }
+}
+
 BufferId input_buffer(const Program& program, const Instruction& i, int segment) {
   const Chunk& chunk = program.chunk_of(i);
   if (segment > chunk.first_segment) return {BufferKind::output, segment - 1, i.slot};
@@ -390,33 +436,18 @@ std::string to_string(const Instruction& instruction) {
 }
 
 std::string to_string(const BufferId& buffer) {
-  const auto of = [&](const char* what, const char* owner) {
-    return std::string(what) + " of " + owner + " " + std::to_string(buffer.index) + ", slot " + std::to_string(buffer.slot);
-  };
-  switch (buffer.kind) {
-    case BufferKind::batch: return "batch slot " + std::to_string(buffer.slot);
-    case BufferKind::input: return of("received input", "chunk");
-    case BufferKind::norm: return of("norm", "segment");
-    case BufferKind::norm_again: return of("recomputed norm", "segment");
-    case BufferKind::activations: return of("activations", "segment");
-    case BufferKind::product: return "partial products of lane " + std::to_string(buffer.index);
-    case BufferKind::statistics: return "statistics of logits of lane " + std::to_string(buffer.index);
-    case BufferKind::norm_gradient: return "gradient of a norm's output of lane " + std::to_string(buffer.index);
-    case BufferKind::output: return of("output", "segment");
-    case BufferKind::output_gradient: return of("gradient of the output", "segment");
-    case BufferKind::stash: return of("stash", "segment");
-    case BufferKind::received_gradient: return of("received gradient", "chunk");
-    case BufferKind::sent_gradient: return of("gradient to send", "chunk");
-    case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);
-    case BufferKind::weight_scales: return "scales of the weights of bucket " + std::to_string(buffer.index);
-    case BufferKind::quantized_weights: return "quantized weights of bucket " + std::to_string(buffer.index);
-    case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
-    case BufferKind::norm_gradients: return "gradients of norms in place " + std::to_string(buffer.index);
-    case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
-    case BufferKind::scalars: return "the step's scalars";
-    case BufferKind::arrival: return "the number of a barrier";
+  const BufferRow& row = row_of(buffer.kind);
+  const std::string what(row.what), index = std::to_string(buffer.index), slot = std::to_string(buffer.slot);
+  switch (row.owner) {
+    case BufferOwner::rank: return what;
+    case BufferOwner::slot: return what + " " + slot;
+    case BufferOwner::chunk: return what + " of chunk " + index + ", slot " + slot;
+    case BufferOwner::segment: return what + " of segment " + index + ", slot " + slot;
+    case BufferOwner::lane: return what + " of lane " + index;
+    case BufferOwner::bucket: return what + " of bucket " + index;
+    case BufferOwner::place: return what + " in place " + index;
   }
-  throw InternalError("to_string: unknown buffer");
+  throw InternalError("to_string: unknown owner of a buffer");
 }
 
 }  // namespace plait::parallel

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/collective.h"
@@ -72,7 +73,8 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-// Memory an instruction touches, apart from scratch that only the compute stream uses within one instruction.
+// Memory an instruction touches, apart from scratch that only the compute stream uses within one instruction. A new kind is a
+// row of row_of() too.
 enum class BufferKind {
   batch,              // [slot]
   input,              // received input of a chunk: [chunk][slot]
@@ -103,6 +105,19 @@ struct BufferId {
   friend auto operator<=>(const BufferId&, const BufferId&) = default;
 };
 std::string to_string(const BufferId& buffer);  // "activations of segment 3, slot 1"
+
+// What BufferId::index counts. Of a slot of the rank, a chunk, a segment or a lane there is what belongs to one micro-batch; of
+// the others what a step adds up, or updates.
+enum class BufferOwner { slot, chunk, segment, lane, bucket, place, rank };
+
+struct BufferRow {
+  BufferKind kind;
+  std::string_view what;
+  BufferOwner owner;
+  int Chunk::* slots = nullptr;  // of a chunk or segment: how many there are
+};
+const BufferRow& row_of(BufferKind kind);
+constexpr bool is_per_micro_batch(BufferOwner owner) { return owner <= BufferOwner::lane; }
 
 // What the ranks of `group` do together. The whole tensor has `elements` elements on every rank; each rank's share of it, of
 // reduce_scatter and all_gather, is in its place there. Where source and destination differ, the former is whole and the latter
@@ -174,6 +189,9 @@ struct GroupStream {
 inline constexpr GroupStream exchange_group{groups::tensor, StreamRole::exchange};
 inline constexpr GroupStream reduction_group{groups::replicas, StreamRole::reduce};
 std::string to_string(const GroupStream& group);  // "tensor"; "tensor reduce" of the group that has an exchange stream too
+
+// How many slots a program declares for the buffers of this kind and index.
+int slots_of(const Program& program, const BufferId& buffer);
 
 struct BufferUse {
   BufferId buffer;

@@ -138,41 +138,6 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
   return false;
 }
 
-// How many slots the program declares for a buffer's like.
-int slots_of(const Program& program, const BufferId& buffer) {
-  const auto of_chunk = [&](int Chunk::* slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
-  const auto of_segment = [&](int Chunk::* slots) {
-    for (const Chunk& c : program.chunks) {
-      if (buffer.index >= c.first_segment && buffer.index < c.end_segment) return c.*slots;
-    }
-    return 0;
-  };
-  switch (buffer.kind) {
-    case BufferKind::batch: return program.batch_slots;
-    case BufferKind::input: return of_chunk(&Chunk::input_slots);
-    case BufferKind::norm:
-    case BufferKind::activations:
-    case BufferKind::output: return of_segment(&Chunk::activation_slots);
-    case BufferKind::norm_again:
-    case BufferKind::output_gradient:
-    case BufferKind::stash: return of_segment(&Chunk::stash_slots);
-    case BufferKind::product:
-    case BufferKind::statistics:
-    case BufferKind::norm_gradient: return buffer.index >= 0 && buffer.index < program.lanes ? 1 : 0;
-    case BufferKind::received_gradient: return of_chunk(&Chunk::gradient_in_slots);
-    case BufferKind::sent_gradient: return of_chunk(&Chunk::gradient_out_slots);
-    case BufferKind::weights:
-    case BufferKind::weight_scales:
-    case BufferKind::quantized_weights:
-    case BufferKind::gradients:
-    case BufferKind::norm_gradients:
-    case BufferKind::gradient_sums:
-    case BufferKind::scalars:
-    case BufferKind::arrival: return 1;
-  }
-  return 0;
-}
-
 class RankStructure {
  public:
   RankStructure(const ProgramSet& set, int rank, ProblemList& problems)

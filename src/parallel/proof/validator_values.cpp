@@ -55,33 +55,6 @@ std::string to_string(const Pending& pending) {
   throw InternalError("to_string: unknown pending step");
 }
 
-bool is_per_micro_batch(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::batch:
-    case BufferKind::input:
-    case BufferKind::norm:
-    case BufferKind::norm_again:
-    case BufferKind::activations:
-    case BufferKind::product:
-    case BufferKind::output:
-    case BufferKind::statistics:
-    case BufferKind::norm_gradient:
-    case BufferKind::output_gradient:
-    case BufferKind::stash:
-    case BufferKind::received_gradient:
-    case BufferKind::sent_gradient: return true;
-    case BufferKind::weights:
-    case BufferKind::weight_scales:
-    case BufferKind::quantized_weights:
-    case BufferKind::gradients:
-    case BufferKind::norm_gradients:
-    case BufferKind::gradient_sums:
-    case BufferKind::scalars:
-    case BufferKind::arrival: return false;
-  }
-  return false;
-}
-
 // What has been added up in one place since it was last reduced or, for the losses, in this step.
 struct Sum {
   int contributions = 0;
@@ -152,7 +125,7 @@ class SymbolicRank {
         if (!use.writes && i.segment >= 0) read_weights(use.buffer.index);
       } else if (use.buffer.kind == BufferKind::quantized_weights) {
         if (!use.writes) read_quantized(use.buffer.index);
-      } else if (is_per_micro_batch(use.buffer.kind)) {
+      } else if (is_per_micro_batch(row_of(use.buffer.kind).owner)) {
         if (const auto wanted = needed(i, use.buffer)) read(use.buffer, *wanted);
         if (const auto value = produced(i, use.buffer)) memory_[use.buffer] = *value;
         advance(i, use.buffer);
@@ -191,9 +164,7 @@ class SymbolicRank {
     }
   }
 
-  static bool is_lane(BufferKind kind) {
-    return kind == BufferKind::product || kind == BufferKind::statistics || kind == BufferKind::norm_gradient;
-  }
+  static bool is_lane(BufferKind kind) { return row_of(kind).owner == BufferOwner::lane; }
 
   // The step that an instruction does to what is in the buffer already; nothing where it does none.
   std::optional<Pending> does(const Instruction& i, const BufferId& buffer) const {
