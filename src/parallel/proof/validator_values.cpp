@@ -69,14 +69,18 @@ struct GradientParts {
 struct BucketState {
   std::map<int, GradientParts> segments;
   Sum table;           // of the embedding and a tied head together, in the bucket that has them
-  int reductions = 0;  // over the data group, in this step
-  AxisSet summed;      // over further axes than the data axis
-  int updates = 0;     // in its weights
-  bool whole = true;   // its weights: false after an update of this rank's shard
-  // As FP8 operands: updates that were in the weights whose scales were found last, and that were quantized last; whether ranks
-  // that share the weights have told each other the scales.
+  int reductions = 0;  // over replicas, in this step
+  AxisSet summed;      // over further axes
+  // Its weights as FP8 operands: updates that were in those whose scales were found last, and that were quantized last; whether
+  // ranks that share the weights have told each other the scales.
   int scaled = 0, quantized = 0;
   bool scales_shared = true;
+};
+
+// In a buffer.
+struct Weights {
+  int updates = 0;
+  bool whole = true;  // false after an update of this rank's shard
 };
 
 class SymbolicRank {
@@ -122,7 +126,7 @@ class SymbolicRank {
   void execute(const Instruction& i) {
     for (const BufferUse& use : buffer_uses(program_, i, buckets_)) {
       if (use.buffer.kind == BufferKind::weights) {
-        if (!use.writes && i.segment >= 0) read_weights(use.buffer.index);
+        if (!use.writes && i.segment >= 0) read_weights(use.buffer);
       } else if (use.buffer.kind == BufferKind::quantized_weights) {
         if (!use.writes) read_quantized(use.buffer.index);
       } else if (is_per_micro_batch(row_of(use.buffer.kind).owner)) {
@@ -143,7 +147,7 @@ class SymbolicRank {
       case InstructionKind::scale_weights: return scale(i.bucket);
       case InstructionKind::quantize_weights: return quantize(i.bucket);
       case InstructionKind::collective:
-        if (i.segment < 0) collective(i);
+        if (!is_per_micro_batch(row_of(i.collective.destination.kind).owner)) collective(i);
         return;
       default: return;
     }
@@ -154,7 +158,7 @@ class SymbolicRank {
     switch (i.collective.destination.kind) {
       case BufferKind::arrival: met_ = true; return;
       case BufferKind::gradient_sums: return reduce(i);
-      case BufferKind::weights: return gather(i.bucket);
+      case BufferKind::weights: return gather(i.collective);
       case BufferKind::weight_scales: return share_scales(i.bucket);
       case BufferKind::scalars:
         if (!normed_) problem("runs before the gradient_norm of its step");
@@ -309,18 +313,20 @@ class SymbolicRank {
     loaded_ = i.micro_batch;
   }
 
-  void read_weights(int bucket) {
-    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
-    const auto name = [&] { return "the weights of bucket " + std::to_string(bucket); };
-    if (s.updates > step_) problem("reads " + name() + " after this step's update of them");
-    if (s.updates == step_ && !s.whole) {
-      problem("reads " + name() + ", of which other ranks' shards are from before the update: no all_gather has brought them");
+  Weights& weights_of(int bucket) { return weights_[{BufferKind::weights, bucket, 0}]; }
+
+  void read_weights(const BufferId& buffer) {
+    const Weights& w = weights_[buffer];
+    if (w.updates > step_) problem("reads the " + to_string(buffer) + " after this step's update of them");
+    if (w.updates == step_ && !w.whole) {
+      problem("reads the " + to_string(buffer) +
+              ", of which other ranks' shards are from before the update: no all_gather has brought them");
     }
   }
 
   void read_quantized(int bucket) {
     const BucketState& s = states_[static_cast<std::size_t>(bucket)];
-    if (s.quantized == s.updates) return;
+    if (s.quantized == weights_of(bucket).updates) return;
     problem("reads the quantized weights of bucket " + std::to_string(bucket) +
             ", which are from before the update: no quantize_weights has followed it");
   }
@@ -377,13 +383,14 @@ class SymbolicRank {
     });
   }
 
+  static std::string reduced() { return "reduced over the " + to_string(groups::replicas) + " group"; }
   int reductions_per_step() const { return set_.zero >= 2 ? set_.micro_batches : 1; }
 
   void reduce(const Instruction& i) {
     BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
     const Group& group = i.collective.group;
     if (i.collective.source == i.collective.destination) {
-      if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
+      if (s.reductions < reductions_per_step()) problem("runs before the bucket has been " + reduced());
       if (group == groups::tied && !met_) problem("runs before the barrier of the stages");
       group.axes.for_each([&](Axis axis) { s.summed = s.summed.with(axis); });
       return;
@@ -415,7 +422,7 @@ class SymbolicRank {
   void norm() {
     for (std::size_t b = 0; b < states_.size(); ++b) {
       const std::string words = "runs before bucket " + std::to_string(b) + " is ";
-      if (states_[b].reductions < reductions_per_step()) problem(words + "reduced over the data group");
+      if (states_[b].reductions < reductions_per_step()) problem(words + reduced());
       buckets_[b].further().for_each([&](Axis axis) {
         if (!states_[b].summed.contains(axis)) problem(words + "summed over the " + to_string(group_along(axis)) + " group");
       });
@@ -426,23 +433,21 @@ class SymbolicRank {
 
   void update() {
     if (!scalars_reduced_) problem("runs before the sum of scalars of its step");
-    for (BucketState& s : states_) {
-      s.updates = step_ + 1;
-      s.whole = set_.zero == 0;
-    }
+    for (int b = 0; b < std::ssize(buckets_); ++b) weights_of(b) = {.updates = step_ + 1, .whole = set_.zero == 0};
   }
 
-  void gather(int bucket) {
-    BucketState& s = states_[static_cast<std::size_t>(bucket)];
-    if (s.updates <= step_) problem("runs before the update of its step");
-    s.whole = true;
+  void gather(const Collective& c) {
+    const int updates = weights_[c.source].updates;
+    if (updates <= step_) problem("runs before the update of its step");
+    weights_[c.destination] = {.updates = updates, .whole = true};
   }
 
   void scale(int bucket) {
     BucketState& s = states_[static_cast<std::size_t>(bucket)];
-    if (s.updates <= step_) return problem("runs before the update of its step");
-    if (!s.whole) return problem("runs before an all_gather has brought other ranks' shards of the bucket");
-    s.scaled = s.updates;
+    const Weights& w = weights_of(bucket);
+    if (w.updates <= step_) return problem("runs before the update of its step");
+    if (!w.whole) return problem("runs before an all_gather has brought other ranks' shards of the bucket");
+    s.scaled = w.updates;
     s.scales_shared = set_.layout.size(segment_axis) == 1;
   }
 
@@ -456,7 +461,7 @@ class SymbolicRank {
     BucketState& s = states_[static_cast<std::size_t>(bucket)];
     if (s.scaled <= step_) return problem("runs before the scale_weights of its step");
     if (!s.scales_shared) return problem("has a scale that the ranks that share the weights have not agreed on");
-    s.quantized = s.updates;
+    s.quantized = weights_of(bucket).updates;
   }
 
   const ProgramSet& set_;
@@ -467,6 +472,7 @@ class SymbolicRank {
   bool counts_losses_ = false, tied_here_ = false;
   int step_ = 0, now_ = 0;
   std::map<BufferId, Value> memory_;
+  std::map<BufferId, Weights> weights_;
   std::vector<BucketState> states_;
   std::map<int, int> places_;  // bucket whose gradients were written there last
   Sum losses_;
