@@ -14,6 +14,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "config/pass_replay.h"
+
 namespace plait {
 namespace {
 
@@ -259,53 +261,28 @@ class Parser {
 
   // Runs the passes, every rank in its order, as long as some rank's next one has its inputs.
   void check_order() {
-    std::vector<std::uint8_t> done(index(stages_, 0));  // bits for the results that exist
-    constexpr std::uint8_t output = 1, input_gradient = 2;
-    const auto has = [&](int stage, int micro_batch, std::uint8_t what) {
-      return (done[index(stage, micro_batch)] & what) != 0;
+    PassEnds ends(file_.rank_of_stage, file_.micro_batches);
+    std::vector<ReplayedList> ranks;
+    for (const auto& steps : steps_) ranks.push_back({steps.size()});
+    replay(
+        ranks, [&](std::size_t rank, std::size_t n) { return !ends.missing(steps_[rank][n].pass); },
+        [&](std::size_t rank, std::size_t n, const auto& release) {
+          const int other = ends.finish(steps_[rank][n].pass, 0);
+          if (other >= 0) release(static_cast<std::size_t>(other));
+        });
+    const auto missing = [&](const StagePass& pass) {
+      const PassNeed need = ends.missing(pass).value();
+      const char* what = need.result == PassResult::output        ? "forward"
+                         : pass.kind == PassKind::backward_weight ? "input part"
+                                                                  : "backward";
+      return fmt::format("the {} of stage {}, micro-batch {}, on rank {}", what, need.stage, pass.micro_batch,
+                         file_.rank_of_stage[static_cast<std::size_t>(need.stage)]);
     };
-    std::vector<std::size_t> next(steps_.size(), 0);
-    // The missing input of a pass; "" if it has all.
-    const auto missing = [&](const StagePass& p) -> std::string {
-      const auto of = [&](const char* what, int stage) {
-        return fmt::format("the {} of stage {}, micro-batch {}, on rank {}", what, stage, p.micro_batch,
-                           file_.rank_of_stage[static_cast<std::size_t>(stage)]);
-      };
-      if (p.kind == PassKind::forward)
-        return p.stage == 0 || has(p.stage - 1, p.micro_batch, output) ? "" : of("forward", p.stage - 1);
-      if (p.kind == PassKind::backward_weight)
-        return has(p.stage, p.micro_batch, input_gradient) ? "" : of("input part", p.stage);
-      if (!has(p.stage, p.micro_batch, output)) return of("forward", p.stage);
-      return p.stage + 1 == stages_ || has(p.stage + 1, p.micro_batch, input_gradient) ? "" : of("backward", p.stage + 1);
-    };
-    // Ranks that a result may release: the neighbours of the one that made it.
-    std::vector<int> ready;
-    for (int rank = static_cast<int>(steps_.size()); rank-- > 0;) ready.push_back(rank);
-    while (!ready.empty()) {
-      const auto rank = static_cast<std::size_t>(ready.back());
-      ready.pop_back();
-      for (; next[rank] < steps_[rank].size(); ++next[rank]) {
-        const StagePass& p = steps_[rank][next[rank]].pass;
-        if (!missing(p).empty()) break;
-        if (p.kind == PassKind::backward_weight) continue;
-        const bool forward = p.kind == PassKind::forward;
-        done[index(p.stage, p.micro_batch)] |= forward ? output : input_gradient;
-        const int neighbour = p.stage + (forward ? 1 : -1);
-        if (neighbour < 0 || neighbour >= stages_) continue;
-        const int other = file_.rank_of_stage[static_cast<std::size_t>(neighbour)];
-        if (static_cast<std::size_t>(other) != rank) ready.push_back(other);
-      }
-    }
-    refuse_circle(next, missing);
-  }
-
-  template <typename Missing>
-  void refuse_circle(const std::vector<std::size_t>& next, const Missing& missing) {
     std::string others;
     const Step* first = nullptr;
     for (std::size_t rank = 0; rank < steps_.size(); ++rank) {
-      if (next[rank] == steps_[rank].size()) continue;
-      const Step& step = steps_[rank][next[rank]];
+      if (ranks[rank].done == ranks[rank].steps) continue;
+      const Step& step = steps_[rank][ranks[rank].done];
       if (first == nullptr) {
         first = &step;
       } else if (others.size() < 400) {
@@ -313,8 +290,7 @@ class Parser {
             fmt::format("; rank {} at position {} ({}) for {}", rank, step.cell.position, step.cell.text, missing(step.pass));
       }
     }
-    if (first == nullptr) return;
-    refuse(first->cell, "deadlock: waits for " + missing(first->pass) + others);
+    if (first != nullptr) refuse(first->cell, "deadlock: waits for " + missing(first->pass) + others);
   }
 
   void take() {

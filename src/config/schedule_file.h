@@ -23,6 +23,11 @@ enum class PassKind {
   backward_weight,  // gradients of its weights (W)
 };
 
+// What the stage before goes on with: a whole backward, or its input part.
+constexpr bool yields_gradient(PassKind kind) { return kind == PassKind::backward || kind == PassKind::backward_input; }
+// After it the stage's weights have its micro-batch's gradient: a whole backward, or its weight part.
+constexpr bool adds_to_weights(PassKind kind) { return kind == PassKind::backward || kind == PassKind::backward_weight; }
+
 struct StagePass {
   PassKind kind = PassKind::forward;
   int stage = 0, micro_batch = 0;

@@ -115,7 +115,7 @@ std::vector<int> DivergenceSearch::weight_order(int chunk) const {
   const parallel::RankPlan& plan = runner_.plan();
   std::vector<int> order;
   for (const parallel::Pass& pass : plan.schedule.passes[static_cast<std::size_t>(plan.coordinates()[stage_axis])]) {
-    if (pass.chunk == chunk && parallel::adds_to_weights(pass)) order.push_back(pass.micro_batch);
+    if (pass.chunk == chunk && adds_to_weights(pass.kind)) order.push_back(pass.micro_batch);
   }
   return order;
 }

@@ -1,10 +1,8 @@
 #include "parallel/program/pipeline_program.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -16,21 +14,13 @@
 #include "parallel/program/program_waits.h"
 #include "parallel/schedule/braids.h"
 #include "parallel/schedule/pass_messages.h"
-#include "parallel/schedule/slots.h"
 
 namespace plait::parallel {
 namespace {
 
-struct ChunkSlots {
-  SlotTable activations, inputs, stashes, gradients_in;
-  std::map<int, int> sent_gradients;  // by micro-batch: where its gradient is until it is sent
-  int next_sent_gradient = 0;
-  std::set<int> finished;  // micro-batches whose slots are held for the next stage only, which is on this rank too
-};
-
 class ProgramBuilder {
  public:
-  explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec) {
+  explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec), slots_(spec.schedule.stages, spec.rank) {
     program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
     const Schedule& schedule = spec.schedule;
     require(static_cast<int>(spec.stages.size()) == schedule.stages.count(),
@@ -45,7 +35,6 @@ class ProgramBuilder {
     }
     program_.segments = model::segments(spec.sizes);
     last_reader_ = find_last_reader();
-    slots_.resize(program_.chunks.size());
     for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
     require(spec.stages.back().end == spec.sizes.shape.segments(), "ProgramSpec: the stages are not the model's");
   }
@@ -61,46 +50,11 @@ class ProgramBuilder {
     return take();
   }
 
-  // The buffers into which messages of `sender` are received in a step or an evaluation, in order: (chunk, slot).
-  std::vector<std::pair<int, int>> received_from(int sender, bool training) {
-    if (training) {
-      run_passes();
-    } else {
-      run_stages();
-    }
-    std::vector<std::pair<int, int>> places;
-    for (const Instruction& i : program_.instructions) {
-      if (!is_receive(i.kind) || program_.stream_of(i).peer != sender) continue;
-      places.push_back(place_received(i));
-    }
-    return places;
-  }
-
  private:
   void run_passes() {
-    const Schedule& schedule = spec_.schedule;
-    const std::vector<Pass>& passes = schedule.passes[static_cast<std::size_t>(spec_.rank)];
-    for (int sender = 0; sender < schedule.ranks(); ++sender) {
-      const std::vector<Pass>& theirs = schedule.passes[static_cast<std::size_t>(sender)];
-      for (std::size_t n = 0; n < theirs.size(); ++n) {
-        const auto message = message_of(schedule, sender, theirs[n]);
-        if (!message || message->receiver != spec_.rank) continue;
-        expected_[sender].push_back(
-            {*message, schedule.times.empty() ? 0 : schedule.times[static_cast<std::size_t>(sender)][n].end});
-      }
-    }
-    const auto receive_for_turn = [&](std::size_t first) {
-      if (first == passes.size()) return;
-      for (const Pass& pass : passes_of(passes, turn_at(passes, first))) receive_for(pass);
-    };
-    receive_for_turn(0);
-    for (const Turn& turn : turns(passes)) {
-      if (!schedule.times.empty()) receive_until(schedule.times[static_cast<std::size_t>(spec_.rank)][turn.first].begin);
-      // One turn ahead, so that the message arrives while the one before is computed.
-      if (spec_.overlap) receive_for_turn(turn.end());
-      compute(passes_of(passes, turn));
-      if (!spec_.overlap) receive_for_turn(turn.end());
-    }
+    visit_step(
+        spec_.schedule, spec_.rank, spec_.overlap, [this](const PassMessage& message) { receive(message); },
+        [this](std::span<const Pass> passes) { compute(passes); });
   }
 
   void run_stages() {
@@ -109,13 +63,9 @@ class ProgramBuilder {
       if (stages.rank_of(stage) != spec_.rank) continue;
       const Pass pass{PassKind::forward, stages.chunk_of(stage), 0};
       const Chunk& c = chunk(pass.chunk);
-      if (c.previous_rank >= 0) receive(c.previous_rank, {spec_.rank, false, pass.chunk, 0});
+      if (c.previous_rank >= 0) receive({c.previous_rank, spec_.rank, false, pass.chunk, 0});
       compute({&pass, 1});
     }
-  }
-
-  static std::span<const Pass> passes_of(const std::vector<Pass>& passes, const Turn& turn) {
-    return {passes.data() + turn.first, turn.count};
   }
 
   // Gradients come last to the first stage that is here, so among the chunks that need the batch that is the last to do so. -1:
@@ -133,7 +83,7 @@ class ProgramBuilder {
 
   int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
   Chunk& chunk(int index) { return program_.chunks[static_cast<std::size_t>(index)]; }
-  ChunkSlots& slots(int index) { return slots_[static_cast<std::size_t>(index)]; }
+  ChunkSlots& slots(int index) { return slots_.of(index); }
   // The chunk of this rank that holds the stage before or after; only where that is not remote.
   int chunk_of_stage(int stage) const { return spec_.schedule.stages.chunk_of(stage); }
 
@@ -161,39 +111,12 @@ class ProgramBuilder {
     if (!spec_.overlap) exposed_.push_back(index);
   }
 
-  // Messages from one rank arrive in the order in which it computes them, which need not be the order in which this rank uses
-  // them: whatever comes before the one that `pass` needs is received first.
-  void receive_for(const Pass& pass) {
-    const Chunk& c = chunk(pass.chunk);
-    const bool forward = pass.kind == PassKind::forward;
-    const int peer = forward ? c.previous_rank : c.next_rank;
-    if (peer < 0 || pass.kind == PassKind::backward_weight) return;
-    const PassMessage needed{spec_.rank, !forward, pass.chunk, pass.micro_batch};
-    std::deque<Expected>& expected = expected_[peer];
-    if (std::none_of(expected.begin(), expected.end(), [&](const Expected& e) { return e.message == needed; })) return;  // here
-    for (bool found = false; !found; expected.pop_front()) {
-      receive(peer, expected.front().message);
-      found = expected.front().message == needed;
-    }
-  }
-
-  // All that has been sent by then, for schedules that need it (Schedule::times).
-  void receive_until(double time) {
-    for (auto& [peer, expected] : expected_) {
-      for (; !expected.empty() && expected.front().sent <= time; expected.pop_front()) receive(peer, expected.front().message);
-    }
-  }
-
-  void receive(int peer, const PassMessage& message) {
+  void receive(const PassMessage& message) {
     Instruction i{.kind = message.gradient ? InstructionKind::receive_gradient : InstructionKind::receive_activation,
-                  .stream = stream(StreamRole::receive, peer),
+                  .stream = stream(StreamRole::receive, message.sender),
                   .micro_batch = message.micro_batch,
                   .chunk = message.chunk};
-    if (message.gradient) {
-      i.gradient_in = slots(message.chunk).gradients_in.take(message.micro_batch);
-    } else {
-      i.input_slot = slots(message.chunk).inputs.take(message.micro_batch);
-    }
+    (message.gradient ? i.gradient_in : i.input_slot) = slots_.receive(message);
     add_message(std::move(i));
   }
 
@@ -216,12 +139,14 @@ class ProgramBuilder {
     }
     for (const Pass& pass : passes) send(pass);
     for (const Pass& pass : passes) {
-      if (adds_to_weights(pass)) finish_micro_batch(pass);
+      slots_.finish(pass);
+      if (adds_to_weights(pass.kind) && pass.chunk == last_reader_) batches_.give_back(pass.micro_batch);
     }
   }
 
   // What a pass computes, segment by segment in order, none without a part; takes the slots that it needs.
   std::vector<Parts> begin(const Pass& pass) {
+    slots_.begin(pass);
     switch (pass.kind) {
       case PassKind::forward: return forward(pass);
       case PassKind::backward: return backward(pass, true);
@@ -241,7 +166,7 @@ class ProgramBuilder {
                    .chunk = pass.chunk,
                    .slot = s.activations.of(pass.micro_batch)});
     }
-    if (yields_gradient(pass) && c.previous_rank >= 0) {
+    if (yields_gradient(pass.kind) && c.previous_rank >= 0) {
       add_message({.kind = InstructionKind::send_gradient,
                    .stream = stream(StreamRole::send, c.previous_rank),
                    .micro_batch = pass.micro_batch,
@@ -321,7 +246,6 @@ class ProgramBuilder {
   int computed_before(const Instruction& i) { return computed_[{i.kind, i.segment}]++; }
 
   std::vector<Parts> forward(const Pass& pass) {
-    slots(pass.chunk).activations.take(pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
     std::vector<Parts> segments;
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
@@ -399,14 +323,6 @@ class ProgramBuilder {
 
   std::vector<Parts> backward(const Pass& pass, bool whole) {
     const Chunk& c = chunk(pass.chunk);
-    ChunkSlots& s = slots(pass.chunk);
-    s.stashes.take(pass.micro_batch);
-    if (c.previous_rank >= 0) {
-      s.sent_gradients[pass.micro_batch] = s.next_sent_gradient;
-      s.next_sent_gradient = (s.next_sent_gradient + 1) % gradient_out_slots;
-    }
-    const bool turns_here = c.stage > 0 && c.previous_rank < 0;
-    if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
     std::vector<Parts> segments;
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
       Parts& parts = segments.emplace_back();
@@ -472,29 +388,6 @@ class ProgramBuilder {
   }
 
   bool reduces_every_micro_batch() const { return spec_.zero >= 2; }
-
-  // The chunk is done with a micro-batch.
-  void finish_micro_batch(const Pass& pass) {
-    slots(pass.chunk).finished.insert(pass.micro_batch);
-    slots(pass.chunk).sent_gradients.erase(pass.micro_batch);
-    give_back(pass.chunk, pass.micro_batch);
-    if (pass.chunk == last_reader_) batches_.give_back(pass.micro_batch);
-  }
-
-  // The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
-  void give_back(int index, int micro_batch) {
-    const Chunk& c = chunk(index);
-    ChunkSlots& s = slots(index);
-    const bool next_is_here = c.next_rank < 0 && c.stage + 1 < spec_.schedule.stages.count();
-    if (!s.finished.contains(micro_batch)) return;
-    if (next_is_here && slots(chunk_of_stage(c.stage + 1)).activations.holds(micro_batch)) return;
-    s.finished.erase(micro_batch);
-    s.stashes.give_back(micro_batch);
-    if (c.next_rank >= 0) s.gradients_in.give_back(micro_batch);
-    if (c.previous_rank >= 0) s.inputs.give_back(micro_batch);
-    s.activations.give_back(micro_batch);
-    if (c.stage > 0 && c.previous_rank < 0) give_back(chunk_of_stage(c.stage - 1), micro_batch);
-  }
 
   // On the stream of its purpose; `of` has all but the kind.
   void add_collective(Instruction of) {
@@ -584,10 +477,11 @@ class ProgramBuilder {
     program_.batch_slots = std::max(1, batches_.count());
     for (std::size_t c = 0; c < program_.chunks.size(); ++c) {
       Chunk& chunk = program_.chunks[c];
-      chunk.activation_slots = std::max(1, slots_[c].activations.count());
-      chunk.stash_slots = std::max(1, slots_[c].stashes.count());
-      chunk.input_slots = slots_[c].inputs.count();
-      chunk.gradient_in_slots = slots_[c].gradients_in.count();
+      const ChunkSlots& slots = slots_.of(static_cast<int>(c));
+      chunk.activation_slots = std::max(1, slots.activations.count());
+      chunk.stash_slots = std::max(1, slots.stashes.count());
+      chunk.input_slots = slots.inputs.count();
+      chunk.gradient_in_slots = slots.gradients_in.count();
       chunk.gradient_out_slots = chunk.previous_rank >= 0 ? gradient_out_slots : 0;
     }
     derive_waits(program_, spec_.buckets);
@@ -597,13 +491,8 @@ class ProgramBuilder {
 
   const ProgramSpec& spec_;
   Program program_;
-  std::vector<ChunkSlots> slots_;
-  struct Expected {
-    PassMessage message;
-    double sent = 0;  // by Schedule::times
-  };
-  std::map<int, std::deque<Expected>> expected_;  // by sending rank, in its order: not received yet
-  int lane_ = 0;                                  // of the pass whose segment is being added
+  RankSlots slots_;
+  int lane_ = 0;  // of the pass whose segment is being added
   SlotTable batches_;
   int last_reader_ = -1;                                     // chunk
   int loaded_ = 0;                                           // micro-batches, into batches_
@@ -614,23 +503,18 @@ class ProgramBuilder {
   std::vector<int> exposed_;                                 // messages that the next computation has to wait for
 };
 
-// Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. The n-th message to a
-// rank is the n-th that this rank receives, and which buffers those are follows from the schedule alone.
+// Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. Which one it is follows
+// from the schedule alone; an evaluation uses the first slots only.
 void name_places(Program& program, const ProgramSpec& spec, bool training) {
-  std::map<int, std::vector<std::pair<int, int>>> places;  // by receiver
-  std::map<int, std::size_t> sent;
+  std::map<int, std::map<PassMessage, int>> slots;  // by receiver
   for (Instruction& i : program.instructions) {
     if (!is_send(i.kind)) continue;
-    const int peer = program.stream_of(i).peer;
-    if (!places.contains(peer)) {
-      ProgramSpec other = spec;
-      other.rank = peer;
-      other.buckets.clear();
-      places[peer] = ProgramBuilder(other).received_from(spec.rank, training);
-    }
-    const std::size_t n = sent[peer]++;
-    require(n < places[peer].size(), "name_places: the receiver expects fewer messages");
-    std::tie(i.peer_chunk, i.peer_slot) = places[peer][n];
+    const PassKind made_by = i.kind == InstructionKind::send_gradient ? PassKind::backward : PassKind::forward;
+    const PassMessage message = sent_by(spec.schedule, spec.rank, {made_by, i.chunk, i.micro_batch}).value();
+    std::map<PassMessage, int>& of_receiver = slots[message.receiver];
+    if (training && of_receiver.empty()) of_receiver = received_slots(spec.schedule, message.receiver, spec.overlap);
+    i.peer_chunk = message.chunk;
+    i.peer_slot = training ? of_receiver.at(message) : 0;
   }
 }
 

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "config/pass_replay.h"
 #include "core/error.h"
-#include "parallel/schedule/pass_ends.h"
 #include "parallel/schedule/schedule_timeline.h"
 
 namespace plait::parallel {
@@ -33,11 +33,12 @@ bool has_forward(const Pass& a, const Pass& b) { return a.kind == PassKind::forw
 // Of a rank that has all stages.
 void pair_up(Schedule& schedule) {
   std::vector<Pass>& passes = schedule.passes.front();
-  PassEnds ends(schedule);
+  PassEnds ends(schedule.stages.rank_of_stage(), schedule.micro_batches);
   for (std::size_t n = 0; n < passes.size();) {
-    const bool pair = n + 1 < passes.size() && has_forward(passes[n], passes[n + 1]) && ends.ready(0, passes[n + 1]);
+    const bool pair =
+        n + 1 < passes.size() && has_forward(passes[n], passes[n + 1]) && !ends.missing(stage_pass(schedule, 0, passes[n + 1]));
     if (pair) passes[n + 1].braided = true;
-    for (const std::size_t end = turn_at(passes, n).end(); n < end; ++n) ends.finish(0, passes[n], 0);
+    for (const std::size_t end = turn_at(passes, n).end(); n < end; ++n) ends.finish(stage_pass(schedule, 0, passes[n]), 0);
   }
 }
 
@@ -51,7 +52,7 @@ Schedule paired(Schedule schedule, bool forward_first) {
   for (std::vector<Pass>& passes : schedule.passes) {
     for (std::size_t n = 0; n + 1 < passes.size(); ++n) {
       const Pass &forward = passes[forward_first ? n : n + 1], &other = passes[forward_first ? n + 1 : n];
-      passes[n + 1].braided = forward.kind == PassKind::forward && yields_gradient(other) && !passes[n].braided;
+      passes[n + 1].braided = forward.kind == PassKind::forward && yields_gradient(other.kind) && !passes[n].braided;
     }
   }
   take_apart(schedule);
@@ -90,6 +91,10 @@ std::vector<Turn> turns(const std::vector<Pass>& passes) {
   std::vector<Turn> list;
   for (std::size_t n = 0; n < passes.size(); n = list.back().end()) list.push_back(turn_at(passes, n));
   return list;
+}
+
+std::span<const Pass> passes_of(const std::vector<Pass>& passes, const Turn& turn) {
+  return {passes.data() + turn.first, turn.count};
 }
 
 std::vector<BraidedPart> order_of_parts(const std::vector<std::vector<std::size_t>>& parts) {

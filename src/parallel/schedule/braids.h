@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "parallel/schedule/schedule.h"
@@ -23,6 +24,7 @@ struct Turn {
 // The turn that begins with pass `first`.
 Turn turn_at(const std::vector<Pass>& passes, std::size_t first);
 std::vector<Turn> turns(const std::vector<Pass>& passes);
+std::span<const Pass> passes_of(const std::vector<Pass>& passes, const Turn& turn);
 
 // The part-th part of what a pass of a turn computes of its segment-th segment.
 struct BraidedPart {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "config/pass_replay.h"
 #include "core/error.h"
-#include "parallel/schedule/pass_ends.h"
 
 namespace plait::parallel {
 namespace {
@@ -21,7 +21,7 @@ class ListScheduler {
         latest_(latest),
         schedule_{.name = "planned", .micro_batches = micro_batches, .stages = stages, .passes = {}},
         ranks_(static_cast<std::size_t>(stages.ranks())),
-        ends_(schedule_) {
+        ends_(stages.rank_of_stage(), micro_batches) {
     schedule_.passes.resize(ranks_.size());
     for (int r = 0; r < stages.ranks(); ++r) {
       Rank& rank = ranks_[static_cast<std::size_t>(r)];
@@ -99,7 +99,8 @@ class ListScheduler {
     if (pass.micro_batch >= schedule_.micro_batches) return std::nullopt;
     if (pass.kind == PassKind::forward && !has_room(rank, pass)) return std::nullopt;
     const bool enters = pass.kind == PassKind::forward && stages_.stage(rank, pass.chunk) == 0;
-    return enters ? std::optional(pass.micro_batch * rules_.interval) : ends_.ready(rank, pass, times_.send);
+    return enters ? std::optional(pass.micro_batch * rules_.interval)
+                  : ends_.ready(stage_pass(schedule_, rank, pass), times_.send);
   }
 
   // Whether all micro-batches that a rank has begun can still be finished afterwards, one after the other from the oldest on,
@@ -166,31 +167,26 @@ class ListScheduler {
     Rank& rank = ranks_[static_cast<std::size_t>(number)];
     const Choice choice = rank.choice.value();
     const Pass& pass = choice.pass;
-    const int stage = stages_.stage(number, pass.chunk);
-    const double seconds = duration(number, pass), held = figure(times_.held, stage);
+    const double seconds = duration(number, pass), held = figure(times_.held, stages_.stage(number, pass.chunk));
     rank.free = choice.begin + seconds;
     rank.left -= seconds;
     if (rank.free + rank.left > latest_ * (1 + tolerance)) return false;
     schedule_.passes[static_cast<std::size_t>(number)].push_back(pass);
-    ends_.finish(number, pass, rank.free);
+    const int other = ends_.finish(stage_pass(schedule_, number, pass), rank.free);
     const auto chunk = static_cast<std::size_t>(pass.chunk);
-    int neighbour = -1;  // the stage that may go on
     if (pass.kind == PassKind::forward) {
       ++rank.next_forward[chunk];
       rank.held += held;
-      neighbour = stage + 1;
     } else if (pass.kind == PassKind::backward_input) {
       ++rank.next_input[chunk];
       if (rules_.order) rank.waiting.push_back({PassKind::backward_weight, pass.chunk, pass.micro_batch});
-      neighbour = stage - 1;
     } else {
       ++rank.next_weight[chunk];
       rank.held -= held;
     }
     if (rules_.order) ++(pass.kind == PassKind::backward_weight ? rank.weights : rank.ordered);
     rank.choice = choose(number);
-    if (neighbour >= 0 && neighbour < stages_.count() && stages_.rank_of(neighbour) != number)
-      ranks_[static_cast<std::size_t>(stages_.rank_of(neighbour))].choice = choose(stages_.rank_of(neighbour));
+    if (other >= 0) ranks_[static_cast<std::size_t>(other)].choice = choose(other);
     return true;
   }
 
@@ -200,7 +196,7 @@ class ListScheduler {
   const double latest_;
   Schedule schedule_;
   std::vector<Rank> ranks_;
-  PassEnds ends_;  // of schedule_
+  PassEnds ends_;
 };
 
 }  // namespace

@@ -1,197 +1,258 @@
 #include "parallel/schedule/pass_messages.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <deque>
 #include <tuple>
 #include <utility>
-#include <vector>
 
+#include "config/pass_replay.h"
+#include "core/error.h"
 #include "parallel/schedule/braids.h"
 #include "parallel/schedule/schedule_timeline.h"
-#include "parallel/schedule/slots.h"
 
 namespace plait::parallel {
 namespace {
 
-// Slots of the messages that a chunk receives, as the generator hands them out (parallel/program/pipeline_program.cpp).
-struct Received {
-  SlotTable slots;
-  std::map<int, std::size_t> free_after;  // by slot: passes of the rank, once it has been used
-};
-struct ChunkOfRank {
-  Received activations, gradients;
-  std::set<int> held, finished;  // micro-batches
+// The message that a pass of `rank` sends or, unless `sends`, needs.
+std::optional<PassMessage> message_of(const Schedule& schedule, int rank, const Pass& pass, bool sends) {
+  const StageMap& stages = schedule.stages;
+  if (pass.kind == PassKind::backward_weight) return std::nullopt;
+  const bool gradient = pass.kind != PassKind::forward;
+  const int here = stages.stage(rank, pass.chunk), there = here + (gradient == sends ? -1 : 1);
+  if (there < 0 || there >= stages.count() || stages.rank_of(there) == rank) return std::nullopt;
+  const int sender = sends ? here : there, receiver = sends ? there : here;
+  return PassMessage{stages.rank_of(sender), stages.rank_of(receiver), gradient, stages.chunk_of(receiver), pass.micro_batch};
+}
+
+struct SentMessage {
+  PassMessage message;
+  std::size_t turn = 0;  // of the sender, which sends at its end
+  double time = 0;       // that end, by Schedule::times
 };
 
-// Plays a step: each rank's passes in order, each pair's messages in order, everything as soon as it may happen.
-class Play {
+// Those that a rank receives, by sender, in the sender's order.
+std::map<int, std::deque<SentMessage>> messages_to(const Schedule& schedule, int receiver) {
+  std::map<int, std::deque<SentMessage>> incoming;
+  for (int stage = 1; stage < schedule.stages.count(); ++stage) {
+    const int before = schedule.stages.rank_of(stage - 1), behind = schedule.stages.rank_of(stage);
+    if (before != behind && (before == receiver || behind == receiver)) incoming[before == receiver ? behind : before];
+  }
+  for (auto& [sender, sent] : incoming) {
+    const auto s = static_cast<std::size_t>(sender);
+    std::size_t number = 0;
+    for (const Turn& turn : turns(schedule.passes[s])) {
+      const double end = schedule.times.empty() ? 0 : schedule.times[s][turn.first].end;
+      for (const Pass& pass : passes_of(schedule.passes[s], turn)) {
+        const auto message = sent_by(schedule, sender, pass);
+        if (message && message->receiver == receiver) sent.push_back({*message, number, end});
+      }
+      ++number;
+    }
+  }
+  return incoming;
+}
+
+// Replays a step as programs are written of it: the turns of every rank and the messages of each pair of ranks, in order.
+class MessageReplay {
  public:
-  Play(const Schedule& schedule, bool overlap) : passes_(schedule.passes), overlap_(overlap), ranks_(schedule.passes.size()) {
-    for (int rank = 0; rank < schedule.ranks(); ++rank) add_messages(schedule, rank);
-    for (int rank = 0; rank < schedule.ranks(); ++rank) place_receives(rank, schedule.stages);
+  MessageReplay(const Schedule& schedule, bool overlap) : schedule_(schedule), overlap_(overlap) {
+    for (const std::vector<Pass>& passes : schedule.passes) lists_.emplace_back(turns(passes).size());
+    for (int receiver = 0; receiver < schedule.ranks(); ++receiver) add_messages(receiver);
+    for (int rank = 0; rank < schedule.ranks(); ++rank) add_turns(rank);
   }
 
-  // Whether every rank gets through.
-  bool ends() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-        for (; can_compute(rank); moved = true) ranks_[rank].done = turn_at(passes_[rank], ranks_[rank].done).end();
-      }
-      for (Channel& channel : channels_) {
-        for (; can_receive(channel); moved = true) ++channel.received;
-      }
-    }
-    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.done == r.passes.size(); });
+  // True if every rank gets through.
+  bool ends() const {
+    std::vector<ReplayedList> played;
+    for (const auto& steps : lists_) played.push_back({steps.size()});
+    const auto is_done = [&](const Place& step) { return played[step.list].done > step.n; };
+    replay(
+        played, [&](std::size_t list, std::size_t n) { return std::ranges::all_of(lists_[list][n].needs, is_done); },
+        [&](std::size_t list, std::size_t n, const auto& release) {
+          std::ranges::for_each(lists_[list][n].needed_by, release);
+        });
+    return std::ranges::all_of(played, [](const ReplayedList& list) { return list.done == list.steps; });
   }
 
  private:
   struct Place {
-    int channel = -1;  // none
-    std::size_t index = 0;
+    std::size_t list = 0, n = 0;
   };
-  struct Message {
-    PassMessage what;
-    std::size_t made_by = 0;  // pass of the sender
-    std::size_t after = 0;    // passes of the receiver before its place is free
+  struct Step {
+    std::vector<Place> needs;
+    std::vector<std::size_t> needed_by;  // lists
   };
-  struct Channel {
-    std::size_t sender = 0, receiver = 0;
-    std::vector<Message> messages;
-    std::size_t received = 0;
-  };
-  struct PassOfRank {
-    Place needs, sends, earlier;  // earlier: the gradient whose place the pass writes its own to
-  };
-  struct Rank {
-    std::vector<PassOfRank> passes;
-    std::size_t done = 0;
-  };
-  using Key = std::tuple<int, bool, int, int>;  // receiver, gradient, chunk, micro-batch
 
-  void add_messages(const Schedule& schedule, int sender) {
-    const auto s = static_cast<std::size_t>(sender);
-    std::map<int, std::vector<Place>> gradients;  // by chunk
-    std::map<int, int> channel_to;
-    for (std::size_t n = 0; n < passes_[s].size(); ++n) {
-      const Pass& pass = passes_[s][n];
-      PassOfRank& of_rank = ranks_[s].passes.emplace_back();
-      const auto message = message_of(schedule, sender, pass);
-      if (!message) continue;
-      const auto [it, fresh] = channel_to.try_emplace(message->receiver, static_cast<int>(channels_.size()));
-      if (fresh) channels_.push_back({s, static_cast<std::size_t>(message->receiver), {}, 0});
-      Channel& channel = channels_[static_cast<std::size_t>(it->second)];
-      of_rank.sends = {it->second, channel.messages.size()};
-      channel.messages.push_back({*message, n, 0});
-      places_[{message->receiver, message->gradient, message->chunk, message->micro_batch}] = of_rank.sends;
-      if (!message->gradient) continue;
-      std::vector<Place>& sent = gradients[pass.chunk];
-      if (sent.size() >= gradient_out_slots) of_rank.earlier = sent[sent.size() - gradient_out_slots];
-      sent.push_back(of_rank.sends);
+  void need(const Place& step, const Place& needed) {
+    lists_[step.list][step.n].needs.push_back(needed);
+    lists_[needed.list][needed.n].needed_by.push_back(step.list);
+  }
+
+  void add_messages(int receiver) {
+    for (const auto& [sender, sent] : messages_to(schedule_, receiver)) {
+      Place place{lists_.size(), 0};
+      lists_.emplace_back(sent.size());
+      for (; place.n < sent.size(); ++place.n) {
+        places_[sent[place.n].message] = place;
+        need(place, {static_cast<std::size_t>(sender), sent[place.n].turn});
+      }
     }
   }
 
-  // As the generator does: one turn ahead, or with nothing at the same time just before the turn.
-  void place_receives(int receiver, const StageMap& map) {
-    const std::vector<Pass>& passes = passes_[static_cast<std::size_t>(receiver)];
-    std::vector<ChunkOfRank> chunks(static_cast<std::size_t>(map.chunks(receiver)));
-    std::map<int, std::size_t> placed;  // by channel
-    const auto place = [&](const Turn& turn) {
-      for (std::size_t n = turn.first; n < turn.end(); ++n) place_messages(receiver, n, chunks, placed);
+  void add_turns(int rank) {
+    RankSlots slots(schedule_.stages, rank);
+    Place turn{static_cast<std::size_t>(rank), 0};
+    std::map<std::tuple<bool, int, int>, Place> freed;   // by received slot: the last turn that uses it
+    std::map<std::pair<int, int>, Place> last_gradient;  // by chunk and place: sent from there
+    std::vector<Place> sent_before;                      // without overlap, by the turn before
+    const auto receive = [&](const PassMessage& message) {
+      const auto last_use = freed.find({message.gradient, message.chunk, slots.receive(message)});
+      if (last_use != freed.end()) need(places_.at(message), last_use->second);
     };
-    for (std::size_t n = 0; n < passes.size();) {
-      const Turn turn = turn_at(passes, n);
-      if (n == 0 || !overlap_) place(turn);
-      if (overlap_ && turn.end() < passes.size()) place(turn_at(passes, turn.end()));
-      for (; n < turn.end(); ++n) {
-        if (passes[n].kind == PassKind::forward)
-          chunks[static_cast<std::size_t>(passes[n].chunk)].held.insert(passes[n].micro_batch);
+    visit_step(schedule_, rank, overlap_, receive, [&](std::span<const Pass> passes) {
+      for (const Place& sent : std::exchange(sent_before, {})) need(turn, sent);
+      for (const Pass& pass : passes) {
+        slots.begin(pass);
+        if (const auto needed = message_of(schedule_, rank, pass, false)) need(turn, places_.at(*needed));
+        const auto message = sent_by(schedule_, rank, pass);
+        if (!message) continue;
+        const Place sent = places_.at(*message);
+        if (!overlap_) {
+          sent_before.push_back(sent);
+        } else if (message->gradient) {
+          const int from = slots.of(pass.chunk).sent_gradients.at(pass.micro_batch);
+          const auto [last, fresh] = last_gradient.try_emplace({pass.chunk, from}, sent);
+          if (!fresh) need(turn, std::exchange(last->second, sent));
+        }
       }
-      for (n = turn.first; n < turn.end(); ++n) {
-        if (passes[n].kind != PassKind::backward && passes[n].kind != PassKind::backward_weight) continue;
-        chunks[static_cast<std::size_t>(passes[n].chunk)].finished.insert(passes[n].micro_batch);
-        give_back(receiver, map, passes[n].chunk, passes[n].micro_batch, turn.end(), chunks);
-      }
-    }
+      for (const Pass& pass : passes)
+        slots.finish(pass, [&](bool gradient, int chunk, int slot) { freed[{gradient, chunk, slot}] = turn; });
+      ++turn.n;
+    });
   }
 
-  // Those up to the one that a pass needs, if it needs one that is not there yet.
-  void place_messages(int receiver, std::size_t n, std::vector<ChunkOfRank>& chunks, std::map<int, std::size_t>& placed) {
-    const Pass& pass = passes_[static_cast<std::size_t>(receiver)][n];
-    if (pass.kind == PassKind::backward_weight) return;
-    const auto found = places_.find({receiver, pass.kind != PassKind::forward, pass.chunk, pass.micro_batch});
-    if (found == places_.end()) return;
-    ranks_[static_cast<std::size_t>(receiver)].passes[n].needs = found->second;
-    Channel& channel = channels_[static_cast<std::size_t>(found->second.channel)];
-    for (std::size_t& next = placed[found->second.channel]; next <= found->second.index; ++next) {
-      Message& message = channel.messages[next];
-      ChunkOfRank& chunk = chunks[static_cast<std::size_t>(message.what.chunk)];
-      Received& received = message.what.gradient ? chunk.gradients : chunk.activations;
-      message.after = received.free_after[received.slots.take(message.what.micro_batch)];
-    }
-  }
-
-  static void give_back(int rank, const StageMap& map, int index, int micro_batch, std::size_t passes,
-                        std::vector<ChunkOfRank>& chunks) {
-    ChunkOfRank& chunk = chunks[static_cast<std::size_t>(index)];
-    const int stage = map.stage(rank, index);
-    const auto is_here = [&](int s) { return s >= 0 && s < map.count() && map.rank_of(s) == rank; };
-    if (!chunk.finished.contains(micro_batch)) return;
-    if (is_here(stage + 1) && chunks[static_cast<std::size_t>(map.chunk_of(stage + 1))].held.contains(micro_batch)) return;
-    chunk.finished.erase(micro_batch);
-    chunk.held.erase(micro_batch);
-    for (Received* received : {&chunk.activations, &chunk.gradients}) {
-      if (!received->slots.holds(micro_batch)) continue;
-      received->free_after[received->slots.of(micro_batch)] = passes;
-      received->slots.give_back(micro_batch);
-    }
-    if (is_here(stage - 1)) give_back(rank, map, map.chunk_of(stage - 1), micro_batch, passes, chunks);
-  }
-
-  bool is_received(const Place& place) const {
-    return place.channel < 0 || channels_[static_cast<std::size_t>(place.channel)].received > place.index;
-  }
-
-  bool can_compute(std::size_t rank) const {
-    const Rank& r = ranks_[rank];
-    if (r.done == r.passes.size()) return false;
-    const Turn turn = turn_at(passes_[rank], r.done);
-    for (std::size_t n = turn.first; n < turn.end(); ++n) {
-      if (!is_received(r.passes[n].needs) || (overlap_ && !is_received(r.passes[n].earlier))) return false;
-    }
-    // Without overlap, what the turn before has sent has arrived. It had two passes at the most; all before them has anyway.
-    for (std::size_t n = r.done; !overlap_ && n > 0 && n + 2 > r.done; --n) {
-      if (!is_received(r.passes[n - 1].sends)) return false;
-    }
-    return true;
-  }
-
-  bool can_receive(const Channel& channel) const {
-    if (channel.received == channel.messages.size()) return false;
-    const Message& next = channel.messages[channel.received];
-    return ranks_[channel.sender].done > next.made_by && ranks_[channel.receiver].done >= next.after;
-  }
-
-  const std::vector<std::vector<Pass>>& passes_;
+  const Schedule& schedule_;
   bool overlap_;
-  std::vector<Rank> ranks_;
-  std::vector<Channel> channels_;
-  std::map<Key, Place> places_;
+  std::vector<std::vector<Step>> lists_;
+  std::map<PassMessage, Place> places_;
 };
 
 }  // namespace
 
-std::optional<PassMessage> message_of(const Schedule& schedule, int sender, const Pass& pass) {
-  if (pass.kind == PassKind::backward_weight) return std::nullopt;
-  const bool gradient = pass.kind != PassKind::forward;
-  const int to = schedule.stages.stage(sender, pass.chunk) + (gradient ? -1 : 1);
-  if (to < 0 || to >= schedule.stages.count() || schedule.stages.rank_of(to) == sender) return std::nullopt;
-  return PassMessage{schedule.stages.rank_of(to), gradient, schedule.stages.chunk_of(to), pass.micro_batch};
+std::optional<PassMessage> sent_by(const Schedule& schedule, int rank, const Pass& pass) {
+  return message_of(schedule, rank, pass, true);
+}
+
+void visit_step(const Schedule& schedule, int rank, bool overlap, const std::function<void(const PassMessage&)>& receive,
+                const std::function<void(std::span<const Pass>)>& compute) {
+  const std::vector<Pass>& passes = schedule.passes[static_cast<std::size_t>(rank)];
+  auto incoming = messages_to(schedule, rank);  // not received yet
+  const auto receive_first = [&](std::deque<SentMessage>& sent) {
+    receive(sent.front().message);
+    sent.pop_front();
+  };
+  const auto receive_for_turn = [&](std::size_t first) {
+    if (first == passes.size()) return;
+    for (const Pass& pass : passes_of(passes, turn_at(passes, first))) {
+      const auto needed = message_of(schedule, rank, pass, false);
+      if (!needed) continue;
+      std::deque<SentMessage>& sent = incoming[needed->sender];
+      const auto found = std::ranges::find(sent, *needed, &SentMessage::message);
+      if (found == sent.end()) continue;  // here already
+      for (auto left = found - sent.begin(); left >= 0; --left) receive_first(sent);
+    }
+  };
+  receive_for_turn(0);
+  for (const Turn& turn : turns(passes)) {
+    for (auto& [sender, sent] : incoming) {
+      if (schedule.times.empty()) break;
+      const double begin = schedule.times[static_cast<std::size_t>(rank)][turn.first].begin;
+      while (!sent.empty() && sent.front().time <= begin) receive_first(sent);
+    }
+    if (overlap) receive_for_turn(turn.end());
+    compute(passes_of(passes, turn));
+    if (!overlap) receive_for_turn(turn.end());
+  }
+}
+
+int SlotTable::take(int micro_batch) {
+  if (holds(micro_batch)) return of(micro_batch);
+  if (free_.empty()) free_.insert(count_++);
+  return held_[micro_batch] = free_.extract(free_.begin()).value();
+}
+
+int SlotTable::of(int micro_batch) const {
+  const auto it = held_.find(micro_batch);
+  require(it != held_.end(), "SlotTable: the micro-batch holds no slot");
+  return it->second;
+}
+
+void SlotTable::give_back(int micro_batch) {
+  free_.insert(of(micro_batch));
+  held_.erase(micro_batch);
+}
+
+RankSlots::RankSlots(const StageMap& stages, int rank)
+    : stages_(stages), rank_(rank), chunks_(static_cast<std::size_t>(stages.chunks(rank))) {}
+
+int RankSlots::receive(const PassMessage& message) {
+  ChunkSlots& c = of(message.chunk);
+  return (message.gradient ? c.gradients_in : c.inputs).take(message.micro_batch);
+}
+
+void RankSlots::begin(const Pass& pass) {
+  ChunkSlots& c = of(pass.chunk);
+  if (pass.kind == PassKind::forward) c.activations.take(pass.micro_batch);
+  if (!yields_gradient(pass.kind)) return;
+  c.stashes.take(pass.micro_batch);
+  const int previous = stages_.stage(rank_, pass.chunk) - 1;
+  if (is_here(previous)) {
+    of(stages_.chunk_of(previous)).stashes.take(pass.micro_batch);
+  } else if (previous >= 0) {
+    c.sent_gradients[pass.micro_batch] = c.next_sent_gradient;
+    c.next_sent_gradient = (c.next_sent_gradient + 1) % gradient_out_slots;
+  }
+}
+
+void RankSlots::finish(const Pass& pass, const Freed& freed) {
+  if (!adds_to_weights(pass.kind)) return;
+  of(pass.chunk).finished.insert(pass.micro_batch);
+  of(pass.chunk).sent_gradients.erase(pass.micro_batch);
+  give_back(pass.chunk, pass.micro_batch, freed);
+}
+
+// The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
+void RankSlots::give_back(int chunk, int micro_batch, const Freed& freed) {
+  ChunkSlots& c = of(chunk);
+  const int stage = stages_.stage(rank_, chunk);
+  if (!c.finished.contains(micro_batch)) return;
+  if (is_here(stage + 1) && of(stages_.chunk_of(stage + 1)).activations.holds(micro_batch)) return;
+  c.finished.erase(micro_batch);
+  for (const bool gradient : {false, true}) {
+    SlotTable& slots = gradient ? c.gradients_in : c.inputs;
+    if (!slots.holds(micro_batch)) continue;
+    if (freed) freed(gradient, chunk, slots.of(micro_batch));
+    slots.give_back(micro_batch);
+  }
+  c.stashes.give_back(micro_batch);
+  c.activations.give_back(micro_batch);
+  if (is_here(stage - 1)) give_back(stages_.chunk_of(stage - 1), micro_batch, freed);
+}
+
+std::map<PassMessage, int> received_slots(const Schedule& schedule, int rank, bool overlap) {
+  RankSlots slots(schedule.stages, rank);
+  std::map<PassMessage, int> received;
+  const auto compute = [&](std::span<const Pass> passes) {
+    for (const Pass& pass : passes) slots.begin(pass);
+    for (const Pass& pass : passes) slots.finish(pass);
+  };
+  visit_step(schedule, rank, overlap, [&](const PassMessage& message) { received[message] = slots.receive(message); }, compute);
+  return received;
 }
 
 bool may_receive_one_pass_ahead(const Schedule& schedule) {
-  return Play(schedule, true).ends() && Play(schedule, false).ends();
+  require(schedule.times.empty(), "may_receive_one_pass_ahead: the schedule's messages are timed");
+  return MessageReplay(schedule, true).ends() && MessageReplay(schedule, false).ends();
 }
 
 void time_messages(Schedule& schedule) {

@@ -198,7 +198,7 @@ double most_held(const Schedule& schedule, const StageTimes& times, int rank) {
   for (const Pass& pass : schedule.passes[static_cast<std::size_t>(rank)]) {
     const double held = at(times.held, schedule.stages.stage(rank, pass.chunk));
     if (pass.kind == PassKind::forward) most = std::max(most, now += held);
-    if (adds_to_weights(pass)) now -= held;
+    if (adds_to_weights(pass.kind)) now -= held;
   }
   return most;
 }

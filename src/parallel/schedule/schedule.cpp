@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/axis.h"
+#include "config/pass_replay.h"
 #include "core/error.h"
-#include "parallel/schedule/pass_ends.h"
 #include "parallel/schedule/planned_schedule.h"
 
 namespace plait::parallel {
@@ -81,7 +81,7 @@ void fill_with_weight_passes(Schedule& s, int most_in_flight) {
     int in_flight = 0;
   };
   std::vector<Rank> ranks(s.passes.size());
-  PassEnds ends(s);
+  PassEnds ends(s.stages.rank_of_stage(), s.micro_batches);
   std::size_t left = 0;
   for (const std::vector<Pass>& passes : s.passes) left += passes.size() + passes.size() / 2;
   for (double now = 0; left > 0; ++now) {
@@ -91,7 +91,7 @@ void fill_with_weight_passes(Schedule& s, int most_in_flight) {
       const int number = static_cast<int>(r);
       const auto can_run = [&](const Pass& pass) {
         if (pass.kind == PassKind::forward && rank.in_flight == most_in_flight) return false;
-        const std::optional<double> ready = ends.ready(number, pass);
+        const std::optional<double> ready = ends.ready(stage_pass(s, number, pass));
         return ready && *ready <= now;
       };
       Pass pass;
@@ -103,7 +103,7 @@ void fill_with_weight_passes(Schedule& s, int most_in_flight) {
         continue;
       }
       --left;
-      ends.finish(number, pass, now + 1);
+      ends.finish(stage_pass(s, number, pass), now + 1);
       rank.passes.push_back(pass);
       if (pass.kind == PassKind::forward) ++rank.in_flight;
       if (pass.kind == PassKind::backward_weight) --rank.in_flight;
@@ -277,16 +277,22 @@ std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule) {
   return planned_passes(schedule_csv(stage_passes(schedule)), "parallel.schedule");
 }
 
+StagePass stage_pass(const Schedule& schedule, int rank, const Pass& pass) {
+  require(pass.chunk >= 0 && pass.chunk < schedule.stages.chunks(rank), "a schedule has a pass of a chunk that does not exist");
+  require(pass.micro_batch >= 0 && pass.micro_batch < schedule.micro_batches, "a schedule has a pass of no micro-batch of it");
+  return {pass.kind, schedule.stages.stage(rank, pass.chunk), pass.micro_batch, pass.braided};
+}
+
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
   std::vector<std::vector<StagePass>> ranks;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::vector<StagePass>& list = ranks.emplace_back();
     for (const Pass& p : schedule.passes[static_cast<std::size_t>(rank)]) {
-      const int stage = schedule.stages.stage(rank, p.chunk);
+      const StagePass pass = stage_pass(schedule, rank, p);
       if (!schedule.halves) {
-        list.push_back({p.kind, stage, p.micro_batch, p.braided});
-      } else if (p.micro_batch % 2 == 0) {
-        list.push_back({p.kind, stage, p.micro_batch / 2, false});
+        list.push_back(pass);
+      } else if (pass.micro_batch % 2 == 0) {
+        list.push_back({pass.kind, pass.stage, pass.micro_batch / 2, false});
       }
     }
   }

@@ -26,16 +26,6 @@ struct Pass {
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 
-// What the stage before goes on with: a whole backward, or its input part.
-inline bool yields_gradient(const Pass& pass) {
-  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
-}
-
-// After it the stage's weights have its micro-batch's gradient: a whole backward, or its weight part.
-inline bool adds_to_weights(const Pass& pass) {
-  return pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight;
-}
-
 // Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
 class StageMap {
  public:
@@ -49,6 +39,7 @@ class StageMap {
   int count() const { return static_cast<int>(ranks_.size()); }  // of stages
   int chunks(int rank) const { return static_cast<int>(stages_[static_cast<std::size_t>(rank)].size()); }
   int stage(int rank, int chunk) const { return stages_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)]; }
+  const std::vector<int>& rank_of_stage() const { return ranks_; }
   int rank_of(int stage) const { return ranks_[static_cast<std::size_t>(stage)]; }
   int chunk_of(int stage) const { return chunks_[static_cast<std::size_t>(stage)]; }
   friend auto operator<=>(const StageMap&, const StageMap&) = default;
@@ -99,6 +90,9 @@ Schedule make_schedule(const ScheduleSpec& spec);
 
 // Which of a rank's chunks, in pictures: "a", "b", ... "z", "aa", ...
 std::string chunk_letters(int chunk);
+
+// A pass of `rank` by its stage. InternalError unless the schedule has that stage and micro-batch.
+StagePass stage_pass(const Schedule& schedule, int rank, const Pass& pass);
 
 // The passes by stage, as config/schedule_file.h writes them: of whole micro-batches.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);

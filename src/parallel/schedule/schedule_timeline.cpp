@@ -4,9 +4,9 @@
 #include <cmath>
 #include <span>
 
+#include "config/pass_replay.h"
 #include "core/error.h"
 #include "parallel/schedule/braids.h"
-#include "parallel/schedule/pass_ends.h"
 
 namespace plait::parallel {
 namespace {
@@ -44,34 +44,31 @@ double Timeline::bubble_fraction() const {
 Timeline play(const Schedule& schedule, const PassDuration& duration, double send) {
   require(schedule.passes.size() == static_cast<std::size_t>(schedule.ranks()),
           "schedule " + schedule.name + ": one list per rank");
-  PassEnds ends(schedule);
+  PassEnds ends(schedule.stages.rank_of_stage(), schedule.micro_batches);
   Timeline timeline{std::vector<std::vector<TimedPass>>(schedule.passes.size()), 0};
-  // No pass depends on the order in which ranks are looked at, so each goes on until it has to wait for another.
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
-      std::vector<TimedPass>& done = timeline.ranks[r];
-      for (; done.size() < schedule.passes[r].size(); moved = true) {
-        const int rank = static_cast<int>(r);
-        const Turn turn = turn_at(schedule.passes[r], done.size());
-        const std::span<const Pass> passes(schedule.passes[r].data() + turn.first, turn.count);
-        double begin = done.empty() ? 0 : done.back().end;
-        bool all_ready = true;
-        for (const Pass& pass : passes) {
-          const std::optional<double> ready = ends.ready(rank, pass, send);
-          all_ready = all_ready && ready;
-          begin = std::max(begin, ready.value_or(0));
-        }
-        if (!all_ready) break;
-        for (const Pass& pass : passes) {
-          done.push_back({pass, begin, begin + duration(rank, pass)});
-          begin = done.back().end;
-        }
-        for (const Pass& pass : passes) ends.finish(rank, pass, begin);
-        timeline.end = std::max(timeline.end, begin);
-      }
+  std::vector<std::vector<Turn>> turns_of;
+  std::vector<ReplayedList> lists;
+  for (const std::vector<Pass>& passes : schedule.passes) lists.push_back({turns_of.emplace_back(turns(passes)).size()});
+  const auto at_stage = [&](std::size_t rank, const Pass& pass) { return stage_pass(schedule, static_cast<int>(rank), pass); };
+  const auto can_run = [&](std::size_t rank, std::size_t turn) {
+    return std::ranges::none_of(passes_of(schedule.passes[rank], turns_of[rank][turn]),
+                                [&](const Pass& pass) { return ends.missing(at_stage(rank, pass)).has_value(); });
+  };
+  replay(lists, can_run, [&](std::size_t rank, std::size_t turn, const auto& release) {
+    const std::span<const Pass> passes = passes_of(schedule.passes[rank], turns_of[rank][turn]);
+    std::vector<TimedPass>& done = timeline.ranks[rank];
+    double now = done.empty() ? 0 : done.back().end;
+    for (const Pass& pass : passes) now = std::max(now, ends.ready(at_stage(rank, pass), send).value());
+    for (const Pass& pass : passes) {
+      done.push_back({pass, now, now + duration(static_cast<int>(rank), pass)});
+      now = done.back().end;
     }
-  }
+    for (const Pass& pass : passes) {
+      const int other = ends.finish(at_stage(rank, pass), now);
+      if (other >= 0) release(static_cast<std::size_t>(other));
+    }
+    timeline.end = std::max(timeline.end, now);
+  });
   timeline.complete = ends.complete();
   return timeline;
 }
@@ -99,7 +96,7 @@ int peak_in_flight(const Schedule& schedule, int rank) {
   int now = 0, peak = 0;
   for (const Pass& pass : schedule.passes[static_cast<std::size_t>(rank)]) {
     if (pass.kind == PassKind::forward) peak = std::max(peak, ++now);
-    if (adds_to_weights(pass)) --now;
+    if (adds_to_weights(pass.kind)) --now;
   }
   return peak;
 }
