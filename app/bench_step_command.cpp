@@ -8,6 +8,7 @@
 
 #include "bench/step_benchmark.h"
 #include "bench_commands.h"
+#include "comm/word.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "core/device.h"

@@ -88,7 +88,7 @@ void BasicJsonField<Json>::expect_object() const {
 }
 
 template <typename Json>
-void BasicJsonField<Json>::expect_only(const std::vector<std::string_view>& keys) const {
+void BasicJsonField<Json>::expect_only(const std::vector<std::string>& keys) const {
   for (const auto& [key, value] : json_->items()) {
     if (std::ranges::find(keys, key) == keys.end()) refuse(key, "unknown key");
   }

@@ -149,7 +149,7 @@ class BasicJsonField {
   double number_or(double otherwise, double least, double most) const { return is_there() ? number(least, most) : otherwise; }
 
   void expect_object() const;
-  void expect_only(const std::vector<std::string_view>& keys) const;
+  void expect_only(const std::vector<std::string>& keys) const;
 
   static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
   static constexpr double no_bound = std::numeric_limits<double>::max();

@@ -7,14 +7,17 @@
 //
 // stands beside the record, in its namespace: name, member, rule. The members are written in this order. Members are numbers,
 // texts, bool, enumerations with names (core/names.h), records, std::optional of these (left out where there is nothing), lists
-// and maps of these; or anything, where the rule has read(field) and write(value). A rule for a record is handed on to its
-// declare() as third argument. Beside field():
+// and maps of these; or anything, where the rule has read(field) and write(value). Enumerations without names are numbers,
+// whose rule is a whole(). A rule for a record is handed on to its declare() as third argument. Beside field():
 //
 //   field.required(name, optional, rule)           what is read has to have it
 //   field.or_null(name, optional, rule)            null where there is nothing
 //   field.unless(otherwise, name, member, rule)    left out where it is `otherwise`
 //   field.with_default(otherwise, name, member, rule)  may be missing in what is read
 //   field.constant(name, value, why)               nothing else is read, of formats and versions; `why` may be ""
+//   field.derived(name, value)                     written for readers of the JSON; follows from the members, and is not read
+//   field.renamed(before, name, member, rule)      read by the name that it had before, too
+//   field.object(name, declare_members)            an object of some members: declare_members(its field)
 //   field.check(holds, name, rule)                 of what has been read until here
 //   field.has(name)                                it is written, or there to be read
 #pragma once
@@ -134,6 +137,22 @@ class RecordReader {
     const Field field = at(name);
     if (field.json() != value) field.refuse("must be " + nlohmann::ordered_json(value).dump() + why);
   }
+  template <typename T>
+  void derived(std::string_view name, const T&) {
+    asked_.emplace_back(name);
+  }
+  template <typename T, typename Rule = record::AnyValue>
+  void renamed(std::string_view before, std::string_view name, T& value, const Rule& rule = {}) {
+    const Field old = at(before), now = at(name);
+    read_value(old.is_there() ? old : now, value, rule);
+  }
+  template <typename Declare>
+  void object(std::string_view name, const Declare& declare_members) {
+    const Field field = at(name);
+    RecordReader members(field);
+    declare_members(members);
+    members.end();
+  }
   void check(bool holds, std::string_view name, const std::string& rule) const {
     if (!holds) record_.refuse(name, rule);
   }
@@ -145,12 +164,12 @@ class RecordReader {
 
  private:
   Field at(std::string_view name) {
-    asked_.push_back(name);
+    asked_.emplace_back(name);
     return record_[name];
   }
 
   const Field& record_;
-  std::vector<std::string_view> asked_;
+  std::vector<std::string> asked_;
 };
 
 class RecordWriter {
@@ -183,6 +202,20 @@ class RecordWriter {
   template <typename T>
   void constant(std::string_view name, const T& value, const std::string&) {
     json_[std::string(name)] = value;
+  }
+  template <typename T>
+  void derived(std::string_view name, const T& value) {
+    json_[std::string(name)] = value;
+  }
+  template <typename T, typename Rule = record::AnyValue>
+  void renamed(std::string_view, std::string_view name, const T& value, const Rule& rule = {}) {
+    (*this)(name, value, rule);
+  }
+  template <typename Declare>
+  void object(std::string_view name, const Declare& declare_members) {
+    RecordWriter members;
+    declare_members(members);
+    json_[std::string(name)] = members.take();
   }
   void check(bool, std::string_view, const std::string&) const {}
   bool has(std::string_view) const { return true; }
@@ -251,6 +284,8 @@ nlohmann::ordered_json value_json(const T& value, const Rule& rule) {
     return json;
   } else if constexpr (Named<T>) {
     return to_string(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return static_cast<std::int64_t>(value);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     return value;
   } else {

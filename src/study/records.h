@@ -5,6 +5,8 @@
 
 #include "core/limits.h"
 #include "core/record.h"
+#include "parallel/ledger_json.h"
+#include "parallel/plan_json.h"
 #include "study/point.h"
 #include "study/round.h"
 #include "study/study_data.h"
@@ -19,13 +21,19 @@ inline constexpr int any_int = std::numeric_limits<int>::max();
 // {"pipeline": 1, "data": 4, "tensor": 1}: axes that make so many ranks.
 struct LayoutRule {
   int ranks;
-  parallel::Layout read(const JsonField& field) const;
-  nlohmann::ordered_json write(const parallel::Layout& layout) const;
-};
-
-struct LedgerRule {
-  parallel::Ledger read(const JsonField& field) const;
-  nlohmann::ordered_json write(const parallel::Ledger& ledger) const;
+  parallel::Layout read(const JsonField& field) const {
+    AxisSizes sizes;
+    std::int64_t left = ranks;
+    for (const Name<plait::Axis>& axis : names<plait::Axis>) {
+      sizes[axis.value] = field[axis.text].whole(1, left);
+      left /= sizes[axis.value];
+    }
+    parallel::Layout layout = parallel::make_layout(sizes);
+    if (layout.ranks() != ranks)
+      field.refuse(names<plait::Axis>.back().text, "must be such that the axes make " + std::to_string(ranks) + " ranks");
+    return layout;
+  }
+  nlohmann::ordered_json write(const parallel::Layout& layout) const { return parallel::to_json(layout); }
 };
 
 void declare(auto& field, Of<PointFacts> auto& facts) {
@@ -50,7 +58,7 @@ void declare(auto& field, Of<PointFacts> auto& facts) {
 void declare(auto& field, Of<Prediction> auto& prediction) {
   field("step_ms", prediction.step_ms, record::at_least(0));
   field("bubble_fraction", prediction.bubble_fraction, record::at_least(0));
-  field("ledger", prediction.ledger, LedgerRule());
+  field("ledger", prediction.ledger);
   field("peak_bytes", prediction.peak_bytes, by_rank);
   field("limit_bytes", prediction.limit_bytes, record::at_least(0));
   field("from", prediction.from);
@@ -96,7 +104,7 @@ void declare(auto& field, Of<Measurement> auto& measured) {
   field("step_ms", measured.step_ms, record::at_most(1'000'000, record::at_least(std::numeric_limits<double>::denorm_min())));
   field.check(!measured.step_ms.empty(), "step_ms", "must have one time at least");
   field("tokens_per_step", measured.tokens_per_step, record::whole(1));
-  field("ledgers", measured.ledgers, record::at_most(by_rank.most, LedgerRule()));
+  field("ledgers", measured.ledgers, by_rank);
   field("memory", measured.memory, by_rank);
   field("devices", measured.devices, by_rank);
   field("peak_flops", measured.peak_flops);

@@ -1,6 +1,5 @@
 // Writes a study's rows as one JSON document.
 #include "core/error.h"
-#include "parallel/ledger_json.h"
 #include "study/records.h"
 #include "study/rows.h"
 
@@ -39,7 +38,7 @@ Json row_json(const StudyData& data, const Row& row) {
   json["model_flops_per_second_per_device"] = row.model_flops_per_second_per_device;
   json["mfu"] = or_null(row.mfu), json["hfu"] = or_null(row.hfu);
   json["efficiency"] = row.efficiency ? estimate_json(*row.efficiency) : Json();
-  json["ledger"] = row.ledger;
+  json["ledger"] = record_json(row.ledger);
   json["bubble_fraction"] = row.bubble_fraction;
   json["memory"] = {
       {"planned_bytes", row.planned_bytes}, {"allocated_bytes", row.allocated_bytes}, {"device_bytes", row.device_bytes}};

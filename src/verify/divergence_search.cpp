@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "verify/difference.h"
+#include "verify/findings.h"
 #include "verify/tensor_runs.h"
 
 namespace plait::verify {

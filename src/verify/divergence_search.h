@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "verify/bounds.h"
-#include "verify/divergence.h"
+#include "verify/findings.h"
 #include "verify/parameter_errors.h"
 #include "verify/reference.h"
 #include "verify/step_runner.h"

@@ -1,21 +1,48 @@
 #include "verify/findings.h"
 
-#include <algorithm>
+#include <spdlog/fmt/fmt.h>
 
-#include "core/error.h"
-#include "parallel/ledger_json.h"
+#include <algorithm>
+#include <cmath>
+#include <tuple>
 
 namespace plait::verify {
 
-std::string to_string(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::loss: return "loss";
-    case ErrorKind::norm: return "norm";
-    case ErrorKind::gradient: return "gradient";
-    case ErrorKind::parameter: return "parameter";
-    case ErrorKind::weight: return "weight";
-  }
-  throw InternalError("to_string: unknown kind of error");
+void Difference::add(double a, double b) {
+  const double difference = std::abs(a - b);
+  largest_ = std::max(largest_, std::isfinite(difference) ? difference : not_finite);
+}
+
+double Difference::relative(double scale) const {
+  const double error = scale > 0 ? largest_ / scale : largest_;
+  return std::isfinite(error) ? std::min(error, not_finite) : not_finite;
+}
+
+double relative_difference(double a, double b) {
+  Difference difference;
+  difference.add(a, b);
+  return difference.relative(std::abs(b));
+}
+
+void ErrorSummary::add(double error, double bound, const std::string& at) {
+  merge({error, std::min(error / bound, not_finite), at});
+}
+
+void ErrorSummary::merge(const ErrorSummary& other) {
+  largest = std::max(largest, other.largest);
+  if (other.where.empty() || (!where.empty() && other.of_bound <= of_bound)) return;
+  of_bound = other.of_bound;
+  where = other.where;
+}
+
+std::string Divergence::text() const {
+  const std::string size = error >= not_finite ? "not finite" : fmt::format("relative error {:.2g}", error);
+  return fmt::format("step {}, {}, rank {} ({}), {} (bound {:.1e}){}", step, what, rank, to_string(at), size, bound,
+                     remark.empty() ? "" : "; " + remark);
+}
+
+bool Divergence::before(const Divergence& other) const {
+  return std::tie(step, part, order, index, rank) < std::tie(other.step, other.part, other.order, other.index, other.rank);
 }
 
 double VerifyFindings::of_bound() const {
@@ -29,19 +56,6 @@ void VerifyFindings::merge(const VerifyFindings& other) {
   const std::optional<Divergence>& theirs = other.first_divergence;
   if (theirs && (!first_divergence || theirs->before(*first_divergence))) first_divergence = theirs;
   ledgers.insert(ledgers.end(), other.ledgers.begin(), other.ledgers.end());
-}
-
-void to_json(nlohmann::ordered_json& json, const VerifyFindings& findings) {
-  json = nlohmann::ordered_json::object();
-  for (const ErrorKind kind : error_kinds) json[to_string(kind)] = findings.of(kind);
-  json["ledgers"] = findings.ledgers;
-  if (findings.first_divergence) json["first_divergence"] = *findings.first_divergence;
-}
-
-void from_json(const nlohmann::ordered_json& json, VerifyFindings& findings) {
-  for (const ErrorKind kind : error_kinds) json.at(to_string(kind)).get_to(findings.of(kind));
-  json.at("ledgers").get_to(findings.ledgers);
-  if (json.contains("first_divergence")) findings.first_divergence = json.at("first_divergence").get<Divergence>();
 }
 
 }  // namespace plait::verify

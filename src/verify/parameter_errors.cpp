@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "verify/difference.h"
+#include "verify/findings.h"
 
 namespace plait::verify {
 namespace {

@@ -30,11 +30,16 @@ struct RunFailure {
   std::string message;
 };
 
+void declare(auto& field, Of<RunFailure> auto& failure) {
+  field("rank", failure.rank);
+  field("config", failure.config);
+  field("consequence", failure.consequence);
+  field("message", failure.message, any_words);
+}
+
 void write_failure(const VerifyJob& job, int rank, const std::exception& error) {
-  const Json json = {{"rank", rank},
-                     {"config", dynamic_cast<const ConfigError*>(&error) != nullptr},
-                     {"consequence", dynamic_cast<const CommError*>(&error) != nullptr},
-                     {"message", error.what()}};
+  const Json json = RunFailure{rank, dynamic_cast<const ConfigError*>(&error) != nullptr,
+                               dynamic_cast<const CommError*>(&error) != nullptr, error.what()};
   write_text_file(job.result / (failure_prefix + std::to_string(rank)),
                   json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
@@ -44,9 +49,7 @@ std::optional<RunFailure> read_failure(const VerifyJob& job) {
   std::optional<RunFailure> cause;
   for (const fs::path& path : list_directory(job.result)) {
     if (!path.filename().string().starts_with(failure_prefix) || path.extension() == ".tmp") continue;
-    const Json json = Json::parse(read_text(path, largest_file));
-    const RunFailure failure{json.at("rank").get<int>(), json.at("config").get<bool>(), json.at("consequence").get<bool>(),
-                             json.at("message").get<std::string>()};
+    const auto failure = Json::parse(read_text(path, largest_file)).get<RunFailure>();
     const auto place = [](const RunFailure& f) { return std::pair(f.consequence, f.rank); };
     if (!cause || place(failure) < place(*cause)) cause = failure;
   }

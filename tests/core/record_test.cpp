@@ -40,6 +40,16 @@ struct Frame {
   double most_inches;
 };
 
+enum class Gear { low, high };  // without names
+
+// A lamp of a bicycle, whose light follows from its battery.
+struct Lamp {
+  double volts = 0, amperes = 0;
+  Gear gear = Gear::low;
+  std::string colour;
+  double watts() const { return volts * amperes; }
+};
+
 // Written backwards.
 struct Backwards {
   std::string read(const auto& field) const {
@@ -69,6 +79,16 @@ void declare(auto& field, Of<Bicycle> auto& bicycle) {
   field("parts", bicycle.parts, record::at_most(2));
   field("history", bicycle.history, record::at_most(2));
   field("serial", bicycle.serial, Backwards());
+}
+
+void declare(auto& field, Of<Lamp> auto& lamp) {
+  field.derived("watts", lamp.watts());
+  field.object("battery", [&](auto& battery) {
+    battery("volts", lamp.volts);
+    battery("amperes", lamp.amperes, record::at_least(0));
+  });
+  field("gear", lamp.gear, record::whole(0, 1));
+  field.renamed("color", "colour", lamp.colour);
 }
 
 }  // namespace plait::test
@@ -160,6 +180,25 @@ TEST(Record, AnythingElseIsRefusedByPlaceValueAndRule) {
   json.erase("serial");
   EXPECT_EQ(error_of<ConfigError>([&] { read(json); }), "file: 'serial' is missing: must be a string");
   EXPECT_EQ(error_of<ConfigError>([&] { read(Json(3)); }), "file: it is 3: must be an object");
+}
+
+TEST(Record, DerivedValuesAreWrittenAndOldNamesAreRead) {
+  constexpr const char* text = R"({"watts":6.0,"battery":{"volts":3.0,"amperes":2.0},"gear":1,"colour":"red"})";
+  EXPECT_EQ(record_json(Lamp{3, 2, Gear::high, "red"}).dump(), text);
+  const JsonSource source{.name = "lamp", .known_keys_only = true};
+  const auto read_lamp = [&](const std::string& changes) {
+    Json json = Json::parse(text);
+    json.merge_patch(Json::parse(changes));
+    return record_from<Lamp>(JsonField(json, source));
+  };
+  const auto refusal_of = [&](const std::string& changes) { return error_of<ConfigError>([&] { read_lamp(changes); }); };
+  EXPECT_EQ(read_lamp(R"({"watts":1})").watts(), 6) << "it follows from the battery";
+  EXPECT_EQ(read_lamp("{}").gear, Gear::high);
+  EXPECT_EQ(read_lamp(R"({"colour":null,"color":"blue"})").colour, "blue");
+  EXPECT_EQ(refusal_of(R"({"colour":null})"), "lamp: 'colour' is missing: must be a string");
+  EXPECT_EQ(refusal_of(R"({"gear":2})"), "lamp: 'gear' is 2: must be a whole number from 0 to 1");
+  EXPECT_EQ(refusal_of(R"({"battery":{"amperes":-1}})"), "lamp: 'battery.amperes' is -1: must be a number of at least 0");
+  EXPECT_EQ(refusal_of(R"({"battery":{"ohms":1}})"), "lamp: 'battery.ohms' is 1: unknown key");
 }
 
 TEST(Record, AMessageIsShortAndPrintableWhateverTheFileHolds) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/word.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/overlap_bounds.h"
