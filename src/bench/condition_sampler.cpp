@@ -62,23 +62,24 @@ void ConditionSampler::sample() {
   }
 }
 
-nlohmann::ordered_json ConditionSampler::end() {
-  auto list = nlohmann::ordered_json::array();
+std::vector<train::DeviceConditions> ConditionSampler::end() {
+  std::vector<train::DeviceConditions> list;
   if (records_.empty()) return list;
   thread_ = {};  // stops it, and waits for its end
   sample();
   for (std::size_t n = 0; n < gpus_.size(); ++n) {
     const Record& record = records_[n];
-    nlohmann::ordered_json json{{"device", to_string(gpus_[n].device)}, {"name", nvml_.name(gpus_[n].bus_id).value_or("")}};
+    train::DeviceConditions& device = list.emplace_back();
+    device.device = to_string(gpus_[n].device);
+    device.name = nvml_.name(gpus_[n].bus_id).value_or("");
     if (record.clock_count > 0) {
-      json["sm_clock_mhz"] = record.clock_sum / record.clock_count;
-      json["least_sm_clock_mhz"] = record.least_clock;
+      device.sm_clock_mhz = record.clock_sum / record.clock_count;
+      device.least_sm_clock_mhz = record.least_clock;
     }
-    if (record.power_count > 0) json["power_w"] = record.power_sum / record.power_count;
-    if (record.temperature) json["temperature_c"] = *record.temperature;
-    if (record.last_energy) json["energy_j"] = *record.last_energy - *record.first_energy;
-    json["throttle_reasons"] = record.reasons;
-    list.push_back(std::move(json));
+    if (record.power_count > 0) device.power_w = record.power_sum / record.power_count;
+    device.temperature_c = record.temperature;
+    if (record.last_energy) device.energy_j = *record.last_energy - *record.first_energy;
+    device.throttle_reasons.assign(record.reasons.begin(), record.reasons.end());
   }
   records_.clear();
   return list;

@@ -1,7 +1,6 @@
 // Samples the conditions of GPUs during a measurement: clocks, power, temperature, energy, and reasons for throttling.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "core/device.h"
 #include "topology/nvml.h"
+#include "train/report/measurement.h"
 
 namespace plait::bench {
 
@@ -30,9 +30,8 @@ class ConditionSampler {
   ConditionSampler& operator=(const ConditionSampler&) = delete;
 
   void begin();
-  // By GPU: {"device", "name", "sm_clock_mhz", "least_sm_clock_mhz", "power_w", "temperature_c", "energy_j",
-  // "throttle_reasons"}, without figures that NVML does not give (docs/studies.md). Empty if it never began.
-  nlohmann::ordered_json end();
+  // By GPU, without figures that NVML does not give. Empty if it never began.
+  std::vector<train::DeviceConditions> end();
 
  private:
   struct Record {

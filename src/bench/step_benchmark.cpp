@@ -23,6 +23,7 @@
 #include "site/outside_launcher.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
+#include "train/report/measurement.h"
 #include "train/report/overlap_bounds.h"
 #include "train/session.h"
 
@@ -58,8 +59,8 @@ struct MeasuredSteps {
   std::vector<double> milliseconds;
   parallel::LedgerSum ledger;
   runtime::StepResult last;
-  Json conditions = Json::array();  // of devices
-  double data_stalled_ms = 0;       // per step
+  std::vector<train::DeviceConditions> conditions;
+  double data_stalled_ms = 0;  // per step
 };
 
 MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interpreter& interpreter,
@@ -179,28 +180,23 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
   const train::MemoryReport memory = session.memory_report();
   auto meeting = rank.meeting("bench", train::group_options(config, rank.device).timeout);
   const auto ledgers = meeting.gather_on(0, "ledger", measured.ledger.mean());
-  const auto memory_by_rank = meeting.gather_on(
-      0, "memory",
-      std::vector<double>{static_cast<double>(memory.planned_bytes), static_cast<double>(memory.allocated_bytes),
-                          static_cast<double>(memory.device_bytes)});
+  const train::RankMemory own{static_cast<double>(memory.planned_bytes), static_cast<double>(memory.allocated_bytes),
+                              static_cast<double>(memory.device_bytes)};
+  const std::vector<train::RankMemory> memory_by_rank = meeting.gather_on(0, "memory", own);
   json["ledgers"] = ledgers;
   json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
   json["loss"] = measured.last.loss;
   json["memory"] = memory_json(memory);
   if (request.raw) {
     const parallel::RankPlan& plan = session.plan();
-    Json& raw = json["measurement"];
-    raw = {{"step_ms", measured.milliseconds}, {"tokens_per_step", plan.global_batch * plan.sizes.micro_batch.sequence}};
-    raw["ledgers"] = ledgers;
-    raw["memory"] = Json::array();
-    for (const std::vector<double>& bytes : memory_by_rank) {
-      raw["memory"].push_back(
-          {{"planned_bytes", bytes.at(0)}, {"allocated_bytes", bytes.at(1)}, {"device_bytes", bytes.at(2)}});
-    }
-    raw["devices"] = measured.conditions;
-    if (const auto peak = train::peak_flops(config, plan, rank.device)) raw["peak_flops"] = *peak;
-    if (const auto load = load_average()) raw["load"] = *load;
-    raw["loss"] = measured.last.loss;
+    json["measurement"] = train::Measurement{.step_ms = measured.milliseconds,
+                                             .ledgers = ledgers,
+                                             .memory = memory_by_rank,
+                                             .devices = measured.conditions,
+                                             .peak_flops = train::peak_flops(config, plan, rank.device),
+                                             .load = load_average(),
+                                             .tokens_per_step = plan.global_batch * plan.sizes.micro_batch.sequence,
+                                             .loss = measured.last.loss};
   }
   return json;
 }

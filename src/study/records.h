@@ -5,7 +5,6 @@
 
 #include "core/limits.h"
 #include "core/record.h"
-#include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
 #include "study/point.h"
 #include "study/round.h"
@@ -14,7 +13,6 @@
 namespace plait::study {
 
 inline constexpr std::size_t most_record_text = 1 << 20;
-inline constexpr record::Many<record::AnyValue> by_rank{static_cast<std::size_t>(limits::ranks.most), {}};
 inline constexpr record::Many<record::AnyValue> any_coordinates{64, {}};
 inline constexpr int any_int = std::numeric_limits<int>::max();
 
@@ -59,7 +57,7 @@ void declare(auto& field, Of<Prediction> auto& prediction) {
   field("step_ms", prediction.step_ms, record::at_least(0));
   field("bubble_fraction", prediction.bubble_fraction, record::at_least(0));
   field("ledger", prediction.ledger);
-  field("peak_bytes", prediction.peak_bytes, by_rank);
+  field("peak_bytes", prediction.peak_bytes, train::by_rank);
   field("limit_bytes", prediction.limit_bytes, record::at_least(0));
   field("from", prediction.from);
 }
@@ -80,38 +78,6 @@ void declare(auto& field, Of<Point> auto& point) {
   field("config", point.config, record::text(most_record_text));
   field.check(point.pruning || (!point.id.empty() && !point.config.empty() && point.facts), "pruned",
               "must be given where there is no id, configuration or facts");
-}
-
-void declare(auto& field, Of<RankMemory> auto& memory) {
-  field("planned_bytes", memory.planned_bytes, record::at_least(0));
-  field("allocated_bytes", memory.allocated_bytes, record::at_least(0));
-  field("device_bytes", memory.device_bytes, record::at_least(0));
-}
-
-void declare(auto& field, Of<DeviceConditions> auto& device) {
-  field("device", device.device);
-  field("name", device.name);
-  field("sm_clock_mhz", device.sm_clock_mhz);
-  field("least_sm_clock_mhz", device.least_sm_clock_mhz);
-  field("power_w", device.power_w);
-  field("temperature_c", device.temperature_c);
-  field("energy_j", device.energy_j);
-  field("throttle_reasons", device.throttle_reasons, record::at_most(64));
-}
-
-void declare(auto& field, Of<Measurement> auto& measured) {
-  // A time of 0 would make a speed of none.
-  field("step_ms", measured.step_ms, record::at_most(1'000'000, record::at_least(std::numeric_limits<double>::denorm_min())));
-  field.check(!measured.step_ms.empty(), "step_ms", "must have one time at least");
-  field("tokens_per_step", measured.tokens_per_step, record::whole(1));
-  field("ledgers", measured.ledgers, by_rank);
-  field("memory", measured.memory, by_rank);
-  field("devices", measured.devices, by_rank);
-  field("peak_flops", measured.peak_flops);
-  field("load", measured.load);
-  field("loss", measured.loss);
-  field("validation_loss", measured.validation_loss);
-  field("tokens", measured.tokens, record::whole(0));
 }
 
 void declare(auto& field, Of<Round> auto& round) {

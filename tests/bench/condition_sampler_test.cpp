@@ -18,12 +18,12 @@ TEST(ConditionSampler, GathersWhatNvmlTellsUntilTheEnd) {
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
   const auto gpus = sampler.end();
   ASSERT_EQ(gpus.size(), 2U);
-  EXPECT_EQ(gpus[0]["device"], "cuda:0");
-  EXPECT_EQ(gpus[0]["sm_clock_mhz"], 1200);
-  EXPECT_EQ(gpus[0]["power_w"], 650.5);
-  EXPECT_GE(gpus[0]["energy_j"], 140) << "asked at the beginning, at the end and between";
-  EXPECT_EQ(gpus[0]["throttle_reasons"].size(), 2U);
-  EXPECT_FALSE(gpus[1].contains("energy_j")) << "what NVML does not tell is left out";
+  EXPECT_EQ(gpus[0].device, "cuda:0");
+  EXPECT_EQ(gpus[0].sm_clock_mhz, 1200);
+  EXPECT_EQ(gpus[0].power_w, 650.5);
+  EXPECT_GE(gpus[0].energy_j, 140) << "asked at the beginning, at the end and between";
+  EXPECT_EQ(gpus[0].throttle_reasons.size(), 2U);
+  EXPECT_FALSE(gpus[1].energy_j.has_value()) << "what NVML does not tell is left out";
 }
 
 TEST(ConditionSampler, CpusAreNotAsked) {
