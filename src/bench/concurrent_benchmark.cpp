@@ -24,6 +24,17 @@ constexpr int link_places = 2, uncounted = 4, most_timed = 32;
 constexpr std::size_t gpu_message = std::size_t{64} << 20, cpu_message = std::size_t{1} << 20;
 constexpr std::uint64_t sender_shift = 500'009;  // distinguishes the contents of different senders
 
+// How messages of a pair travel, as their sender tells.
+struct PairWay {
+  std::string transport;
+  std::optional<double> nominal;  // GB/s
+};
+
+void declare(auto& field, Of<PairWay> auto& way) {
+  field("transport", way.transport);
+  field("nominal", way.nominal);
+}
+
 class Concurrent {
  public:
   Concurrent(const ConcurrentBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
@@ -216,7 +227,7 @@ class Concurrent {
     for (const auto& pair : all) alone.merge(microseconds_of(fmt::format("alone/{}-{}", pair.first, pair.second), {pair}));
     tell("all pairs at once, and the bisection");
     const auto at_once = microseconds_of("all", all), bisection = microseconds_of("bisection", across);
-    const std::vector<Json> ways = ways_of(facts);
+    const std::vector<PairWay> ways = ways_of(facts);
 
     const auto rate = [&](const std::map<std::pair<int, int>, double>& of, const std::pair<int, int>& pair) {
       return gb_per_s(static_cast<double>(bytes_), of.at(pair));
@@ -233,12 +244,12 @@ class Concurrent {
     json["pairs"] = Json::array();
     for (std::size_t n = 0; n < all.size(); ++n) {
       Json pair{{"from", all[n].first}, {"to", all[n].second}, {"link", facts.pair(all[n].first, all[n].second).link()}};
-      pair["transport"] = ways[n].at("transport");
+      pair["transport"] = ways[n].transport;
       pair["alone_gb_per_s"] = rate(alone, all[n]);
       pair["at_once_gb_per_s"] = rate(at_once, all[n]);
-      if (ways[n].contains("nominal")) {
-        pair["nominal_gb_per_s"] = ways[n].at("nominal");
-        pair["of_nominal"] = rate(alone, all[n]) / ways[n].at("nominal").get<double>();
+      if (const auto& nominal = ways[n].nominal) {
+        pair["nominal_gb_per_s"] = *nominal;
+        pair["of_nominal"] = rate(alone, all[n]) / *nominal;
       }
       json["pairs"].push_back(std::move(pair));
     }
@@ -247,27 +258,19 @@ class Concurrent {
     return json;
   }
 
-  // The senders' facts about each pair, in the order of the pairs.
-  std::vector<Json> ways_of(const comm::p2p::JobFacts& facts) {
-    Json own = Json::array();
+  // By pair, in their order.
+  std::vector<PairWay> ways_of(const comm::p2p::JobFacts& facts) {
+    std::vector<PairWay> own;
     for (int to = 0; to < rank_.size; ++to) {
       if (to == rank_.rank) continue;
-      Json way{{"transport", to_string(peer(to).out->report().transport)}};
-      if (const auto nominal = request_.nominal(facts.pair(rank_.rank, to))) way["nominal"] = *nominal;
-      own.push_back(std::move(way));
+      own.push_back({to_string(peer(to).out->report().transport), request_.nominal(facts.pair(rank_.rank, to))});
     }
-    std::vector<Json> all;
-    const std::vector<Json> told = meeting_.gather("ways", own);
+    std::vector<PairWay> all;
+    const std::vector<std::vector<PairWay>> told = meeting_.gather("ways", own);
     for (int rank = 0; rank < rank_.size; ++rank) {
-      const Json& of_rank = told[static_cast<std::size_t>(rank)];
-      if (!of_rank.is_array() || of_rank.size() + 1 != peers_.size())
-        meeting_.refuse("ways", rank, "it is not one way to each rank");
-      for (const Json& way : of_rank) {
-        const bool fits = way.is_object() && way.contains("transport") && way.at("transport").is_string() &&
-                          (!way.contains("nominal") || way.at("nominal").is_number());
-        if (!fits) meeting_.refuse("ways", rank, "it is not the way of a pair");
-        all.push_back(way);
-      }
+      const std::vector<PairWay>& of_rank = told[static_cast<std::size_t>(rank)];
+      if (of_rank.size() + 1 != peers_.size()) meeting_.refuse("ways", rank, "it is not one way to each rank");
+      all.insert(all.end(), of_rank.begin(), of_rank.end());
     }
     return all;
   }

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr auto most_written_ranks = static_cast<std::size_t>(limits::ranks.most);
+constexpr record::Many<record::AnyValue> by_rank = record::at_most(static_cast<std::size_t>(limits::ranks.most));
 
 double ms(double seconds) { return 1e3 * seconds; }
 
@@ -37,18 +37,6 @@ Json link_json(const AxisLink& link) {
   Json json{{"min_gb_per_s", link.min_gb_per_s}, {"link", link.link}, {"gpus", {link.from, link.to}}};
   if (!link.shared.empty()) json["shared"] = link.shared;
   return json;
-}
-
-Json candidate_json(const Candidate& c) {
-  Json layout;
-  for (const AxisRow& row : axis_table) layout[row.name] = c.size[row.axis];
-  return {{"layout", layout},
-          {"schedule", to_string(c.schedule)},
-          {"virtual_stages", c.virtual_stages},
-          {"micro_batch", c.micro_batch},
-          {"zero", c.zero},
-          {"recompute", to_string(c.recompute)},
-          {"stages", c.stages}};
 }
 
 std::string gpu_list(const std::vector<int>& gpus) {
@@ -150,31 +138,29 @@ JsonSource plan_source(const std::string& source) {
   return {.name = source, .remedy = "; plan again with `plait plan --json`", .null_is_missing = false};
 }
 
-std::vector<std::int64_t> whole_numbers(const Field& field) {
-  return record_from<std::vector<std::int64_t>>(field, record::at_most(most_written_ranks));
-}
-
+// What a plan leaves open is no plan.
 template <Named E>
-E named_value(const Field& field) {
-  // What a plan leaves open is no plan.
-  if (field.json() == "auto") field.refuse("must not be left open");
-  return field.choice<E>();
-}
-
-// As candidate_json() writes it.
-Candidate candidate_from(const Field& choice) {
-  const auto whole = [](const Field& field) { return record_from<std::int64_t>(field); };
-  const Field layout = choice["layout"];
-  return {.size = AxisSizes::of_rows([&](const AxisRow& row) { return whole(layout[to_string(row.axis)]); }),
-          .micro_batch = whole(choice["micro_batch"]),
-          .virtual_stages = whole(choice["virtual_stages"]),
-          .zero = whole(choice["zero"]),
-          .schedule = named_value<ScheduleKind>(choice["schedule"]),
-          .recompute = named_value<Recompute>(choice["recompute"]),
-          .stages = record_from<std::vector<double>>(choice["stages"], record::at_most(most_written_ranks))};
-}
+struct SettledRule {
+  E read(const auto& field) const {
+    if (field.json() == "auto") field.refuse("must not be left open");
+    return field.template choice<E>();
+  }
+  std::string write(E value) const { return to_string(value); }
+};
 
 }  // namespace
+
+void declare(auto& field, Of<Candidate> auto& c) {
+  field.object("layout", [&](auto& layout) {
+    for (const AxisRow& row : axis_table) layout(row.name, c.size[row.axis]);
+  });
+  field("schedule", c.schedule, SettledRule<ScheduleKind>());
+  field("virtual_stages", c.virtual_stages);
+  field("micro_batch", c.micro_batch);
+  field("zero", c.zero);
+  field("recompute", c.recompute, SettledRule<Recompute>());
+  field("stages", c.stages, by_rank);
+}
 
 std::string origin_of_passes(const Machine& machine) {
   return fmt::format("passes listed for what they take and what memory there is, by {}",
@@ -276,7 +262,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   json["placement_cost_ms"] = ms(best.placement.cost.seconds);
   json["alternatives"] = Json::array();
   for (const Evaluation& e : job.alternatives) {
-    Json entry = candidate_json(e.candidate);
+    Json entry = record_json(e.candidate);
     entry["step_ms"] = ms(e.step_seconds);
     entry["bubble_fraction"] = e.bubble_fraction;
     entry["exposed_comm_ms"] = e.ledger.exposed_ms();
@@ -287,7 +273,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   for (const Rejected& r : job.rejected) json["rejected"].push_back({{"layout", r.candidate.layout()}, {"reason", r.reason}});
   json["explanation"] = explanation_of(job, machine, context);
   for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
-  json["choice"] = candidate_json(best.candidate);
+  json["choice"] = record_json(best.candidate);
   json["choice"]["stages"] = job.config.parallel.stages;  // also those that were given
   json["choice"]["device"] = job.stages.front().device_kind == DeviceKind::cuda ? "cuda" : "cpu";
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
@@ -303,7 +289,7 @@ nlohmann::ordered_json unpredicted(const std::string& why) {
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source) {
   const nlohmann::json document = plan;
   const JsonSource file = plan_source(source);
-  return candidate_from(Field(document, file)["choice"]);
+  return record_from<Candidate>(Field(document, file)["choice"]);
 }
 
 Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source) {
@@ -311,7 +297,7 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
   const Field choice = Field(plan, file)["choice"], device = choice["device"];
   choice["made_for"].expect_object();
   check_signature(choice["made_for"].json(), signature(config), source);
-  const Candidate candidate = candidate_from(choice);
+  const auto candidate = record_from<Candidate>(choice);
   if (candidate.schedule == ScheduleKind::file && !config.parallel.schedule_file) {
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
@@ -321,7 +307,7 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
   if (device.json() != "cuda" && device.json() != "cpu") device.refuse("must be cuda or cpu");
   chosen.launch.device = device.text();
   chosen.placement.strategy = PlacementStrategy::given;
-  chosen.placement.devices = whole_numbers(choice["gpus"]);
+  chosen.placement.devices = record_from<std::vector<std::int64_t>>(choice["gpus"], by_rank);
   chosen.launch.ranks = static_cast<std::int64_t>(chosen.placement.devices.size());
   check_kept(config, chosen, source);
   if (const auto problems = problems_of(chosen); !problems.empty()) {
