@@ -8,9 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "interop/trained_model.h"
-#include "verify/report_json.h"
-#include "verify/report_junit.h"
-#include "verify/report_table.h"
+#include "verify/report.h"
 #include "verify/verify.h"
 #include "verify/verify_job.h"
 

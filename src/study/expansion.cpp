@@ -16,7 +16,6 @@
 #include "study/expression.h"
 #include "study/isoflop_grid.h"
 #include "verify/layouts.h"
-#include "verify/overrides.h"
 
 namespace plait::study {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "verify/findings.h"
-#include "verify/tensor_runs.h"
+#include "verify/reference.h"
 
 namespace plait::verify {
 

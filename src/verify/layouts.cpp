@@ -4,14 +4,15 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <set>
+#include <sstream>
 
 #include "config/schedule_file.h"
 #include "config/schema.h"
 #include "core/error.h"
 #include "parallel/mesh.h"
-#include "verify/overrides.h"
 
 namespace plait::verify {
 namespace {
@@ -91,6 +92,13 @@ std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const Pa
   return layouts;
 }
 
+bool begins_override(const std::string& word) {
+  const auto equals = word.find('=');
+  return equals != std::string::npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                     [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; });
+}
+
 }  // namespace
 
 LayoutRequest parse_layout(const std::string& text, const std::string& key) {
@@ -135,6 +143,21 @@ std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base
     if (!value.empty() && (value != key.value(usual) || inherited)) parts.push_back(key.name + "=" + value);
   }
   return parts.empty() ? to_string(rest_axis) + "=1" : fmt::format("{}", fmt::join(parts, " "));
+}
+
+std::vector<std::string> split_overrides(const std::string& text, const std::string& key) {
+  std::vector<std::string> list;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (begins_override(word)) {
+      list.push_back(word);
+    } else if (!list.empty()) {
+      list.back() += " " + word;
+    } else {
+      throw ConfigError({{key, text, "'" + word + "' must have the form key=value", "", 0}});
+    }
+  }
+  return list;
 }
 
 }  // namespace plait::verify

@@ -33,4 +33,8 @@ std::vector<std::string> serial_overrides();
 // their default in both.
 std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base);
 
+// "pipeline=2 stages=[1, 3]" → {"pipeline=2", "stages=[1, 3]"}. A new override begins at each word of the form name=...; any
+// other word belongs to the value before it. ConfigError, under `key`, if the first word is not of that form.
+std::vector<std::string> split_overrides(const std::string& text, const std::string& key);
+
 }  // namespace plait::verify

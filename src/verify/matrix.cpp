@@ -11,7 +11,7 @@
 #include "parallel/rank_plan.h"
 #include "site/devices.h"
 #include "site/outside_launcher.h"
-#include "verify/overrides.h"
+#include "verify/layouts.h"
 
 namespace plait::verify {
 namespace {

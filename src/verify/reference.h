@@ -6,6 +6,7 @@
 // norm in its state.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -91,5 +92,11 @@ class ReferenceStep {
   std::int64_t loss_tokens_ = 0;
   std::map<std::string, double> largest_;
 };
+
+// The elements of a tensor written by forward or backward of `plan`'s rank, as runs of the serial run's tensor of the same name
+// and micro-batch, whose shape is `whole`. They are in order, and cover every element that the serial run has too: a padded
+// vocabulary's last columns differ in number and are left out.
+std::vector<model::ElementRun> serial_runs(const parallel::RankPlan& plan, const runtime::WrittenTensor& tensor,
+                                           const std::vector<std::int64_t>& whole);
 
 }  // namespace plait::verify

@@ -5,7 +5,7 @@
 // with the same batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient
 // in the first step with a counted target, every parameter after the last (verify/bounds.h says how close they have to be). A
 // layout that fails is run again to find its first divergence. The matrix goes on after a failed layout, and with the next
-// model after a failed serial run. Bounds that are too weak to catch faults are reported (weak_bounds.h). If the configuration
+// model after a failed serial run. Bounds that are too weak to catch faults are reported (bounds.h). If the configuration
 // has `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those allow fails as well.
 #pragma once
 
@@ -17,9 +17,8 @@
 #include "train/report/overlap_bounds.h"
 #include "verify/bounds.h"
 #include "verify/matrix.h"
-#include "verify/rank_parts.h"
+#include "verify/step_runner.h"
 #include "verify/verify_job.h"
-#include "verify/weak_bounds.h"
 
 namespace plait::verify {
 

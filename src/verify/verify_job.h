@@ -2,13 +2,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/launch.h"
 #include "launch/settled_job.h"
 #include "verify/findings.h"
-#include "verify/rank_parts.h"
+#include "verify/step_runner.h"
 
 namespace plait::verify {
 

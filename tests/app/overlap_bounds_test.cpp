@@ -8,8 +8,7 @@
 #include <pugixml.hpp>
 
 #include "app/run_plait.h"
-#include "verify/report_json.h"
-#include "verify/report_junit.h"
+#include "verify/report.h"
 #include "verify/verify_cases.h"
 
 namespace plait::app {

@@ -24,7 +24,7 @@ MAY_SPELL = {
     "src/train/sample_record.cpp": SAME_WORD,
     "src/train/trainer.cpp": SAME_WORD,
     "src/verify/findings.h": SAME_WORD,
-    "src/verify/report_json.cpp": SAME_WORD,
+    "src/verify/report.cpp": SAME_WORD,
 }
 # The section `data` of a configuration, and examples for how a key is set.
 OTHER_MEANINGS = re.compile(r'k\.section\("data"|--set parallel\.\w+=')

@@ -10,7 +10,6 @@
 #include "verify/bounds.h"
 #include "verify/findings.h"
 #include "verify/verify_cases.h"
-#include "verify/weak_bounds.h"
 
 namespace plait::verify::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "config/schedule_files.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "verify/overrides.h"
+#include "verify/layouts.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

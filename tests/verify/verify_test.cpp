@@ -16,9 +16,7 @@
 #include "launch/launch_fixtures.h"
 #include "launch/settled_job.h"
 #include "parallel/program/program_waits.h"
-#include "verify/report_json.h"
-#include "verify/report_junit.h"
-#include "verify/report_table.h"
+#include "verify/report.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

@@ -1,4 +1,4 @@
-#include "verify/report_table.h"
+#include "verify/report.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -6,16 +6,85 @@
 
 #include "core/format.h"
 #include "core/terminal.h"
+#include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
+#include "verify/junit.h"
 
 namespace plait::verify {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+constexpr int wide = 240;  // wider than any terminal
 constexpr const char* green = "32";
 constexpr const char* yellow = "33";
 constexpr const char* red = "1;31";
 constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter};
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json layout_json(const LayoutResult& result) {
+  const ParallelConfig& p = result.parallel;
+  const VerifyFindings& f = result.findings;
+  const auto error = [&](ErrorKind kind) { return f.measured() ? Json(f.of(kind).largest) : Json(); };
+  Json shares;  // null if nothing was compared
+  for (const ErrorKind kind : error_kinds) {
+    if (f.measured()) shares[to_string(kind)] = f.of(kind).of_bound;
+  }
+  Json sizes;
+  for (const Name<Axis>& axis : names<Axis>) sizes[axis.text] = p.size[axis.value];
+  return {{"model", result.model},
+          {"layout", sizes},
+          {"name", result.layout},
+          {"schedule", schedule_name(p)},
+          {"virtual_stages", p.virtual_stages},
+          {"zero", p.zero},
+          {"sequence_parallel", p.sequence_parallel && p.size[segment_axis] > 1},
+          {"recompute", to_string(p.recompute.value())},
+          {"device", result.device},
+          {"max_loss_error", error(ErrorKind::loss)},
+          {"max_norm_error", error(ErrorKind::norm)},
+          {"max_grad_error", error(ErrorKind::gradient)},
+          {"max_param_error", error(ErrorKind::parameter)},
+          {"max_weight_error", error(ErrorKind::weight)},
+          {"of_bound", shares},
+          {"first_divergence", f.first_divergence ? Json(*f.first_divergence) : Json()},
+          {"failure", text_or_null(result.failure)},
+          {"ledgers", f.ledgers},
+          {"exceeded_bounds", result.exceeded},
+          {"passed", result.passed()},
+          {"seconds", result.seconds}};
+}
+
+std::string details_of(const VerifyFindings& findings) {
+  std::string text;
+  for (const ErrorKind kind : error_kinds) {
+    const ErrorSummary& s = findings.of(kind);
+    text += fmt::format("{}: largest relative error {:.3g}; {:.3g} of its bound at {}\n", to_string(kind), s.largest,
+                        s.of_bound, s.where);
+  }
+  return text;
+}
+
+std::string message_of(const LayoutResult& result) {
+  const VerifyFindings& f = result.findings;
+  std::string message = f.first_divergence ? f.first_divergence->text() : result.failure;
+  for (const train::ExceededBound& bound : result.exceeded) message += (message.empty() ? "" : "; ") + bound.text();
+  return message;
+}
+
+JunitCase case_of(const LayoutResult& result, const std::string& suite) {
+  JunitCase test{suite, result.layout, result.seconds, JunitOutcome::passed, "", ""};
+  const VerifyFindings& f = result.findings;
+  if (!f.measured()) {
+    test.outcome = JunitOutcome::error, test.message = result.failure;
+  } else if (!result.passed()) {
+    test.outcome = JunitOutcome::failure, test.message = message_of(result);
+    test.details = details_of(f) + train::ledger_table(f.ledgers).text(wide);
+  }
+  return test;
+}
 
 // The layout column. Schedule and ZeRO have their own.
 std::string layout_column(ParallelConfig p) {
@@ -41,6 +110,55 @@ std::string share_column(double share) {
 }
 
 }  // namespace
+
+Json to_json(const VerifyReport& report) {
+  Json reference = {{"device", report.device}, {"models", Json::array()}};
+  Json bounds = Json::object();
+  for (const ModelReport& model : report.models) {
+    Json losses = Json::array(), norms = Json::array(), steps = Json::array();
+    for (const StepFigures& step : model.steps) {
+      losses.push_back(step.loss);
+      norms.push_back(step.norm);
+      steps.push_back({{"loss", model.bounds.loss(step)},
+                       {"norm", model.bounds.norm(step)},
+                       {"gradient", model.bounds.gradient(step.drift)},
+                       {"tensor", model.bounds.tensor(step.drift)},
+                       {"drift", step.drift},
+                       {"logits", step.logits},
+                       {"rounding", step.rounding}});
+    }
+    reference["models"].push_back({{"model", model.name},
+                                   {"parameters", model.parameters},
+                                   {"compute", model.compute},
+                                   {"losses", losses},
+                                   {"norms", norms},
+                                   {"failure", text_or_null(model.failure)}});
+    bounds[model.name] = to_json(model.bounds);
+    bounds[model.name]["steps"] = steps;
+    bounds[model.name]["weak"] = model.weak;
+  }
+  Json layouts = Json::array(), refused = Json::array();
+  for (const LayoutResult& result : report.layouts) layouts.push_back(layout_json(result));
+  for (const RefusedLayout& r : report.refused)
+    refused.push_back({{"model", r.model}, {"name", r.layout}, {"reason", r.reason}});
+  return {{"reference", reference},    {"layouts", layouts},        {"refused", refused},    {"bounds", bounds},
+          {"passed", report.passed()}, {"failed", report.failed()}, {"weak", report.weak()}, {"seconds", report.seconds}};
+}
+
+std::string to_junit(const VerifyReport& report) {
+  std::vector<JunitSuite> suites;
+  for (const ModelReport& model : report.models) {
+    JunitSuite& suite = suites.emplace_back(JunitSuite{"plait.verify." + model.name, {}});
+    for (const LayoutResult& result : report.layouts) {
+      if (result.model == model.name) suite.cases.push_back(case_of(result, suite.name));
+    }
+    for (const RefusedLayout& refused : report.refused) {
+      if (refused.model == model.name)
+        suite.cases.push_back({suite.name, refused.layout, 0, JunitOutcome::skipped, refused.reason, ""});
+    }
+  }
+  return junit_xml("plait verify", suites);
+}
 
 VerifyTable::VerifyTable(const TerminalOptions& options)
     : line_(std::make_shared<StatusLine>(options)),
