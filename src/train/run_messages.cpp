@@ -8,11 +8,37 @@
 #include "core/format.h"
 #include "core/message.h"
 #include "train/command_to_go_on.h"
+#include "core/plural.h"
+#include "core/shell_quoted.h"
 #include "train/report/ledger_text.h"
 #include "train/sampler.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
+
+std::string command_line(const std::vector<std::string>& argv) {
+  if (argv.empty()) return "plait train";
+  std::string text;
+  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + shell_quoted(word);
+  return text;
+}
+
+std::string command_to_fork(const std::filesystem::path& checkpoint) {
+  return command_line({"plait", "train", "--init-from", checkpoint.string(), "--with-optimizer"});
+}
+
+std::string command_to_go_on(const TrainRequest& request, const std::filesystem::path& run_dir) {
+  if (request.resume.empty() || request.argv.empty()) {
+    return command_line({request.argv.empty() ? "plait" : request.argv.front(), "train", "--resume", run_dir.string()});
+  }
+  const std::string option = "--resume";
+  std::vector<std::string> argv = request.argv;
+  for (std::size_t i = 0; i < argv.size(); ++i) {
+    if (argv[i] == option && i + 1 < argv.size()) argv[i + 1] = run_dir.string();
+    if (argv[i].starts_with(option + "=")) argv[i] = option + "=" + run_dir.string();
+  }
+  return command_line(argv);
+}
 
 void require_sample(const TrainConfig& train, const data::Tokenizer& tokenizer) {
   if (train.sample_tokens == 0) return;

@@ -1,4 +1,4 @@
-// The messages of a training run at its start and its end, printed by rank 0.
+// The messages of a training run at its start and its end, printed by rank 0, and the commands that continue it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,16 @@
 #include "train/trainer.h"
 
 namespace plait::train {
+
+// Quotes the arguments for a shell.
+std::string command_line(const std::vector<std::string>& argv);
+
+// The command that continues a run. A run keeps its configuration, so its directory is enough, unless it was itself resumed:
+// then the other arguments are repeated.
+std::string command_to_go_on(const TrainRequest& request, const std::filesystem::path& run_dir);
+
+// The command for a new run with this one's configuration, from a checkpoint with its moments and step count.
+std::string command_to_fork(const std::filesystem::path& checkpoint);
 
 // ConfigError if the sample due after the last step cannot be made: checked at the start, not at the end.
 void require_sample(const TrainConfig& train, const data::Tokenizer& tokenizer);

@@ -6,7 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/record.h"
-#include "train/command_to_go_on.h"
+#include "train/run_messages.h"
 
 namespace plait::train {
 namespace {

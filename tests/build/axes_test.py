@@ -21,8 +21,8 @@ MAY_SPELL = {
     # `data` and `tensor` that are no axes.
     "app/data_command.cpp": SAME_WORD,
     "src/train/evaluation.cpp": SAME_WORD,
+    "src/train/job.cpp": SAME_WORD,
     "src/train/sample_record.cpp": SAME_WORD,
-    "src/train/trainer.cpp": SAME_WORD,
     "src/verify/findings.h": SAME_WORD,
     "src/verify/report.cpp": SAME_WORD,
 }

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/temporary_directory.h"
@@ -64,6 +70,17 @@ class TrainerTest : public testing::Test {
     std::ifstream file(dir / "metrics.jsonl");
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
+  }
+  std::size_t metrics_count() const {
+    std::ifstream file(run_dir() / "metrics.jsonl");
+    return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
+  }
+  // Sends this process SIGTERM once the run has `lines` lines of metrics, unless the result goes before.
+  std::jthread stop_after(std::size_t lines) const {
+    return std::jthread([this, lines](std::stop_token over) {
+      while (!over.stop_requested() && metrics_count() < lines) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!over.stop_requested()) ::kill(::getpid(), SIGTERM);
+    });
   }
 
   const plait::test::TemporaryDirectory folder_;

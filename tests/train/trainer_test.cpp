@@ -125,21 +125,7 @@ TEST_F(TrainerTest, Bf16MomentsLearnAsMuch) {
   EXPECT_NEAR(mean(losses["bf16"]), mean(losses["fp32"]), (most - least) / 2);
 }
 
-class TrainerStop : public TrainerTest, public testing::WithParamInterface<std::tuple<int, int>> {
- protected:
-  // Trains, and sends this process SIGTERM once `metrics.jsonl` has `lines` lines.
-  int train_and_stop(const TrainRequest& request, std::size_t lines) {
-    std::jthread sender([&](std::stop_token over) {
-      while (!over.stop_requested() && metrics_count() < lines) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!over.stop_requested()) ::kill(::getpid(), SIGTERM);
-    });
-    return train(request);
-  }
-  std::size_t metrics_count() const {
-    std::ifstream file(run_dir() / "metrics.jsonl");
-    return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
-  }
-};
+class TrainerStop : public TrainerTest, public testing::WithParamInterface<std::tuple<int, int>> {};
 
 TEST_P(TrainerStop, ASignalSavesTheNextStepAndTheRunGoesOnBitForBit) {
   const std::vector<std::string> set = {"launch.ranks=" + std::to_string(std::get<0>(GetParam())),
@@ -152,7 +138,10 @@ TEST_P(TrainerStop, ASignalSavesTheNextStepAndTheRunGoesOnBitForBit) {
   whole.push_back("run.name=whole");
   ASSERT_EQ(train(request(whole)), 0);
 
-  ASSERT_EQ(train_and_stop(request(set), 4), launch::stopped_status);
+  {
+    const std::jthread sender = stop_after(4);
+    ASSERT_EQ(train(request(set)), launch::stopped_status);
+  }
   const auto logged = static_cast<std::int64_t>(metrics_count());
   const auto kept = checkpoint::list_checkpoints(run_dir());
   ASSERT_EQ(kept.size(), 1u);

@@ -1,4 +1,4 @@
-#include "train/command_to_go_on.h"
+#include "train/run_messages.h"
 
 #include <gtest/gtest.h>
 
