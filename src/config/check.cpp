@@ -29,8 +29,9 @@ void check(const Config& config, std::set<std::string> bad, const Report& report
     if (of.empty()) report(field, why);
   }
   for (const CrossRule& rule : cross_rules()) {
-    const bool judge = std::ranges::none_of(
-        rule.keys, [&](const std::string& key) { return bad.contains(key) || is_left_to_planner(*find_field(key), config); });
+    const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) {
+      return bad.contains(key) || (!rule.judges_open && is_left_to_planner(*find_field(key), config));
+    });
     if (!judge || (!of.empty() && std::ranges::count(rule.keys, of) == 0)) continue;
     if (const std::string why = rule.broken(config); !why.empty()) report(*find_field(rule.keys.front()), why);
   }

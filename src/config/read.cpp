@@ -14,7 +14,6 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include "config/pass_limits.h"
 #include "config/schema.h"
 #include "config/suggestion.h"
 #include "core/error.h"
@@ -241,7 +240,7 @@ class Reader {
 class TooManyValues : public YAML::ParserException {
  public:
   explicit TooManyValues(const YAML::Mark& mark)
-      : YAML::ParserException(mark, fmt::format("has more than {} values", most_config_values)) {}
+      : YAML::ParserException(mark, fmt::format("has more than {} values", limits::config_values)) {}
 };
 
 // Looks a text over before nodes are made of it. yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an
@@ -268,7 +267,7 @@ class LookOver : public YAML::EventHandler {
 
  private:
   void count(const YAML::Mark& mark) {
-    if (++values_ > most_config_values) throw TooManyValues(mark);
+    if (++values_ > limits::config_values) throw TooManyValues(mark);
   }
 
   std::optional<YAML::Mark> last_;  // where the last document began
@@ -285,8 +284,8 @@ void look_over(const std::string& text) {
 
 // Reports and returns nothing when `text` is not YAML, or too much of it.
 std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::string& why, int& line) {
-  if (text.size() > most_config_bytes) {
-    why = fmt::format("has {} bytes, must be at most {}", text.size(), most_config_bytes);
+  if (text.size() > limits::config_bytes) {
+    why = fmt::format("has {} bytes, must be at most {}", text.size(), limits::config_bytes);
     return std::nullopt;
   }
   const std::size_t offset = std::min(first_invalid_utf8(text).value_or(text.size()), text.find('\0'));
@@ -544,11 +543,11 @@ Config Reader::finish() {
     problems_.push_back({origin_, "", fmt::format("and {} more problems", found_ - most_problems), "", 0});
   if (!problems_.empty()) throw ConfigError(problems_);
   // A run keeps its configuration with every key, and has to be resumed from that.
-  if (const std::size_t bytes = to_yaml(config_).size(); bytes > most_config_bytes) {
+  if (const std::size_t bytes = to_yaml(config_).size(); bytes > limits::config_bytes) {
     throw ConfigError({{origin_, "",
                         fmt::format("{} bytes with every key written out, more than the {} that the configuration of a run can "
                                     "have; a pattern (text/**) says more files in less",
-                                    bytes, most_config_bytes),
+                                    bytes, limits::config_bytes),
                         "", 0}});
   }
   return config_;
@@ -566,7 +565,7 @@ Config parse_config(const std::string& yaml, const std::vector<std::string>& ove
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides, const ModelDirectoryReader& reader) {
-  return parse_config(read_input(path, most_config_bytes), overrides, path, reader);
+  return parse_config(read_input(path, limits::config_bytes), overrides, path, reader);
 }
 
 }  // namespace plait

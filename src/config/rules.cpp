@@ -1,19 +1,17 @@
-// The rules that relate several keys.
+// The rules that relate several keys: those over keys alone, and all of them in the order of the documentation.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <iterator>
 #include <string_view>
 
+#include "config/job_rules.h"
 #include "config/pair_transport.h"
-#include "config/pass_limits.h"
 #include "config/schedule_file.h"
 #include "config/schema.h"
 #include "config/tcp_place.h"
 #include "core/axis.h"
-#include "core/batch_split.h"
 
 namespace plait::config {
 namespace {
@@ -26,63 +24,13 @@ std::int64_t head_dim(const Config& c) {
   return c.model.hidden % c.model.heads == 0 ? c.model.hidden / c.model.heads : 0;
 }
 
-// 0 of an axis whose size is only known once the ranks are.
-AxisSizes sizes_of(const Config& c) {
-  return c.launch.ranks > 0 ? with_rest(c.parallel.size, c.launch.ranks) : c.parallel.size;
-}
-
-BatchSplit batch_split(const Config& c) { return plait::batch_split(c, sizes_of(c)); }
-
-// Keys of a rule that depends on these and on the sizes of all axes.
-std::vector<std::string> with_axes(std::vector<std::string> first) {
-  for (std::string& key : axis_keys()) first.push_back(std::move(key));
-  return first;
-}
-
-// Sizes along two axes that some rules are about: ranks that share the segments, and those that share the chain of them.
-std::int64_t segment_ranks(const Config& c) { return c.parallel.size[segment_axis]; }
 std::int64_t pipeline_ranks(const Config& c) { return c.parallel.size[stage_axis]; }
 const std::string segment_key = axis_key(segment_axis), pipeline_key = axis_key(stage_axis);
 
 const ScheduleRow& row_of(const Config& c) { return schedule_row(c.parallel.schedule.value()); }
 
-// Stages of the model that one pipeline rank holds, with a built-in schedule.
-std::int64_t stages_per_rank(const Config& c) { return row_of(c).chunks_with(c.parallel.virtual_stages); }
-
-// Stages of the whole pipeline.
-std::int64_t stages(const Config& c) {
-  const ScheduleFile* file = c.parallel.schedule_file.get();
-  return file != nullptr ? std::ssize(file->rank_of_stage) : pipeline_ranks(c) * stages_per_rank(c);
-}
-
-// "2 with `zb-v`", of the schedules that always have several stages per rank.
-std::string fixed_stages() {
-  std::vector<std::string> list;
-  for (const ScheduleRow& row : built_in_schedules) {
-    if (row.chunks > 1) list.push_back(fmt::format("{} with `{}`", row.chunks, row.name));
-  }
-  return listed(list);
-}
-
-bool takes_any_stages(const ScheduleRow& row) { return row.takes_any_chunks(); }
-bool has_rounds(const ScheduleRow& row) { return row.in_rounds; }
-bool takes_any_micro_batches(const ScheduleRow& row) { return row.is_candidate && !row.in_rounds; }
 bool splits_backward(const ScheduleRow& row) { return row.splits_backward; }
 bool keeps_backward_whole(const ScheduleRow& row) { return !row.splits_backward; }
-
-// Of a rank in a step; 0 where that is not known, or not a whole number, which a rule of its own refuses.
-std::int64_t micro_batches(const Config& c) {
-  const BatchSplit split = batch_split(c);
-  return split.is_whole() ? split.micro_batches() : 0;
-}
-
-// Whether `divisor`, at most 2^16, divides a * b, whose product may overflow.
-bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a % divisor) * (b % divisor) % divisor == 0; }
-
-const char* count_word(int count) {
-  constexpr std::array words{"none", "one", "two", "three", "four", "five", "six"};
-  return words.at(static_cast<std::size_t>(count));
-}
 
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
@@ -116,11 +64,6 @@ std::string of_first_pair(const Config& c, const Why& why) {
     if (!fault.empty()) return text + " " + fault;
   }
   return "";
-}
-
-// Whether products are of bf16 operands; `auto` is on GPUs.
-bool computes_in_bf16(const Config& c) {
-  return c.precision.compute == "bf16" || (c.precision.compute == "auto" && c.launch.device != "cpu");
 }
 
 // Bytes of the model and of a step's activations, all kept and all as wide as they can be. As doubles: the products of what
@@ -182,11 +125,6 @@ std::vector<CrossRule> size_rules() {
                                    }),
                                    limits::ranks.most));
        }},
-      {with_axes({"train.global_batch", "train.micro_batch", "model.layers", "launch.ranks"}),
-       fmt::format("makes at most {} passes in a step: `train.global_batch` / (`train.micro_batch` * data-parallel size) "
-                   "micro-batches, each through 2 * `model.layers` + 2 segments",
-                   limits::passes),
-       [](const Config& c) { return too_many_passes(c, sizes_of(c)); }},
   };
 }
 
@@ -253,15 +191,6 @@ std::vector<CrossRule> model_rules() {
          return unless(knows || c.model.vocab > 0,
                        fmt::format("must be given: data.tokenizer={} has no vocabulary of its own", c.data.tokenizer));
        }},
-      {{"model.vocab", "data.tokenizer", "data.sentencepiece.vocab"},
-       "is at least the tokenizer's vocabulary",
-       [](const Config& c) {
-         const std::int64_t tokenizer = c.data.tokenizer == "bytes"           ? 256
-                                        : c.data.tokenizer == "sentencepiece" ? c.data.sentencepiece.vocab
-                                                                              : 0;
-         return unless(c.model.vocab == 0 || c.model.vocab >= tokenizer,
-                       fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer));
-       }},
       {{"model.window_layers", "model.window", "model.layers"},
        "is given with `model.window` only, ascending, and below `model.layers`",
        [](const Config& c) {
@@ -272,14 +201,6 @@ std::vector<CrossRule> model_rules() {
            return std::string("must be ascending, each layer once");
          return unless(list.back() < c.model.layers,
                        fmt::format("must be below model.layers={}: layers are counted from 0", c.model.layers));
-       }},
-      {{"data.sequence_length", "model.max_sequence", "model.position"},
-       "is at most `model.max_sequence` with learned positions",
-       [](const Config& c) {
-         const bool bounded = c.model.position == Position::learned && c.model.max_sequence > 0;
-         return unless(!bounded || c.data.sequence_length <= c.model.max_sequence,
-                       fmt::format("must be at most model.max_sequence={}: the learned position table has no more rows",
-                                   c.model.max_sequence));
        }},
   };
 }
@@ -364,17 +285,6 @@ std::vector<CrossRule> train_rules() {
          return unless(!c.train.init_from.optimizer || !c.train.init_from.path.empty(),
                        "needs train.init_from.path (--init-from): the run or checkpoint to take it from");
        }},
-      {with_axes({"train.global_batch", "train.micro_batch", "launch.ranks"}),
-       "is a multiple of `train.micro_batch` times the data-parallel size",
-       [](const Config& c) {
-         const BatchSplit split = batch_split(c);
-         if (split.ranks <= 1)
-           return unless(c.train.global_batch % c.train.micro_batch == 0,
-                         fmt::format("must be a multiple of train.micro_batch={}", c.train.micro_batch));
-         return unless(split.is_whole(),
-                       fmt::format("must be a multiple of train.micro_batch={} times the data-parallel size {}",
-                                   c.train.micro_batch, split.ranks));
-       }},
   };
 }
 
@@ -391,67 +301,13 @@ CrossRule needs_holding_links(std::string key, std::optional<CollectiveWay> Comm
 
 std::vector<CrossRule> layout_rules() {
   return {
-      {{segment_key, "model.heads"},
-       "divides `model.heads`",
-       [](const Config& c) {
-         return unless(c.model.heads % segment_ranks(c) == 0, fmt::format("must divide model.heads={}", c.model.heads));
-       }},
-      {{segment_key, "model.kv_heads", "model.heads"},
-       "divides `model.kv_heads`",
-       [](const Config& c) {
-         const bool grouped = kv_heads(c) != c.model.heads;
-         return unless(!grouped || kv_heads(c) % segment_ranks(c) == 0,
-                       fmt::format("must divide model.kv_heads={}", kv_heads(c)));
-       }},
-      {{segment_key, "model.ffn", "model.hidden"},
-       "divides `model.ffn`",
-       [](const Config& c) {
-         const bool given = c.model.ffn > 0;
-         const bool holds = given ? c.model.ffn % segment_ranks(c) == 0 : divides(segment_ranks(c), 4, c.model.hidden);
-         return unless(holds, given ? fmt::format("must divide model.ffn={}", c.model.ffn)
-                                    : fmt::format("must divide model.ffn, which is 4 * model.hidden={}", c.model.hidden));
-       }},
-      {{segment_key, "train.micro_batch", "data.sequence_length", "parallel.sequence_parallel"},
-       "divides the tokens of a micro-batch with `parallel.sequence_parallel`",
-       [](const Config& c) {
-         const bool holds =
-             !c.parallel.sequence_parallel || divides(segment_ranks(c), c.train.micro_batch, c.data.sequence_length);
-         return unless(holds, fmt::format("must divide the tokens of a micro-batch, train.micro_batch={} times "
-                                          "data.sequence_length={}, with parallel.sequence_parallel",
-                                          c.train.micro_batch, c.data.sequence_length));
-       }},
-      {{"parallel.virtual_stages", "parallel.schedule"},
-       "is more than 1 with " + listed_schedules(takes_any_stages) + " only, or " + fixed_stages(),
-       [](const Config& c) {
-         const ScheduleRow& row = row_of(c);
-         const bool holds = c.parallel.virtual_stages == 1 || takes_any_stages(row) || c.parallel.virtual_stages == row.chunks;
-         return unless(holds, fmt::format("must be {} with parallel.schedule={}; parallel.schedule={} takes any number",
-                                          row.chunks, schedule_name(c.parallel), listed_schedules(takes_any_stages, "")));
-       }},
-      {{pipeline_key, "parallel.virtual_stages", "parallel.schedule", "model.layers"},
-       "times the stages per rank is at most 2 * `model.layers` + 2",
-       [](const Config& c) {
-         const std::int64_t segments = 2 * std::min<std::int64_t>(c.model.layers, 1 << 30) + 2;
-         if (c.parallel.schedule_file) {
-           return unless(stages(c) <= segments,
-                         fmt::format("the {} stages of {} are too many: a stage holds at least half of one of model.layers={} "
-                                     "blocks, the embedding or the head",
-                                     stages(c), schedule_name(c.parallel), c.model.layers));
-         }
-         const std::int64_t per_rank = stages_per_rank(c);
-         return unless(
-             pipeline_ranks(c) <= segments / per_rank,
-             fmt::format("must be at most {}: a stage holds at least half of one of model.layers={} blocks, the embedding or "
-                         "the head, and a rank has {} of the stages",
-                         segments / per_rank, c.model.layers, per_rank));
-       }},
       {{"parallel.stages", pipeline_key, "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
        [](const Config& c) {
          const std::vector<double>& given = c.parallel.stages;
          if (given.empty()) return std::string();
          const auto count = static_cast<std::int64_t>(given.size());
-         const std::int64_t wanted = stages(c);
+         const std::int64_t wanted = facts_of(c).stage_count().value();
          if (count != wanted) return fmt::format("must have {} numbers, one per stage, not {}", wanted, count);
          const auto layers = static_cast<double>(c.model.layers);
          double sum = 0;  // of halves, so exact
@@ -477,46 +333,12 @@ std::vector<CrossRule> layout_rules() {
                schedule_name(c.parallel), listed_schedules(keeps_backward_whole, ""));
          }
          // Of the built-in ones, those whose ends meet split backward.
-         const bool ends_meet = file != nullptr && stages(c) > 1 && file->rank_of_stage.front() == file->rank_of_stage.back();
+         const bool ends_meet =
+             file != nullptr && file->rank_of_stage.size() > 1 && file->rank_of_stage.front() == file->rank_of_stage.back();
          const bool shared = c.model.tie_embeddings && ends_meet;
          return unless(!shared, fmt::format("must be 0 or 1 with parallel.schedule={} and model.tie_embeddings: embedding and "
                                             "head add to one table on one rank, at different times of a micro-batch",
                                             schedule_name(c.parallel)));
-       }},
-      {{"parallel.schedule", pipeline_key},
-       fmt::format("from a file is for `{}` ranks", pipeline_key),
-       [](const Config& c) {
-         const ScheduleFile* file = c.parallel.schedule_file.get();
-         return unless(file == nullptr || std::ssize(file->ranks) == pipeline_ranks(c),
-                       file == nullptr
-                           ? ""
-                           : fmt::format("has passes of {0} ranks, but {1}={2}: set it to {0}, or give another file",
-                                         file->ranks.size(), pipeline_key, pipeline_ranks(c)));
-       }},
-      {with_axes({"parallel.schedule", "train.global_batch", "train.micro_batch", "launch.ranks"}),
-       "from a file has as many micro-batches as a step: `train.global_batch` / (`train.micro_batch` * data-parallel size)",
-       [](const Config& c) {
-         const ScheduleFile* file = c.parallel.schedule_file.get();
-         const std::int64_t data = batch_split(c).ranks, round = c.train.micro_batch, count = micro_batches(c);
-         if (file == nullptr || count == 0 || file->micro_batches == count) return std::string();
-         return fmt::format(
-             "has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
-             "data-parallel size {}); train.global_batch must be {} * {} * {}",
-             file->micro_batches, count, c.train.global_batch, round, data, file->micro_batches, round, data);
-       }},
-      {with_axes({"parallel.schedule", "parallel.virtual_stages", "train.global_batch", "train.micro_batch", "launch.ranks"}),
-       fmt::format("{} with several stages per rank takes a multiple of `{}` micro-batches: `train.global_batch` / "
-                   "(`train.micro_batch` * data-parallel size)",
-                   listed_schedules(has_rounds), pipeline_key),
-       [](const Config& c) {
-         // A smaller round would leave a gap in every chunk.
-         const std::int64_t count = micro_batches(c), ranks = pipeline_ranks(c);
-         if (c.parallel.schedule_file || !row_of(c).in_rounds || stages_per_rank(c) == 1 || count % ranks == 0)
-           return std::string();
-         return fmt::format(
-             "takes a multiple of {}={} micro-batches, not {}: change train.global_batch or "
-             "train.micro_batch ({} micro-batches would do), or use parallel.schedule {}, which take any number",
-             pipeline_key, ranks, count, (count / ranks + 1) * ranks, listed_schedules(takes_any_micro_batches, ""));
        }},
       {{"placement.devices", "placement.strategy"},
        "is given with `strategy: explicit`, and only then",
@@ -524,21 +346,6 @@ std::vector<CrossRule> layout_rules() {
          return unless((c.placement.strategy == PlacementStrategy::given) == !c.placement.devices.empty(),
                        c.placement.devices.empty() ? "is required with placement.strategy=explicit: the GPU of each rank"
                                                    : "must be empty unless placement.strategy=explicit");
-       }},
-      {with_axes({"launch.ranks"}),
-       fmt::format("is `{}`, or a multiple of the last {} where `{}` is `auto`", axis_product(), count_word(axis_count - 1),
-                   axis_key(rest_axis)),
-       [](const Config& c) {
-         if (c.launch.ranks == 0) return std::string();
-         const AxisSet others = AxisSet::all().without(rest_axis);
-         const std::int64_t ranks = product(c.parallel.size, others);
-         const bool multiple = c.launch.ranks % ranks == 0;
-         if (c.parallel.size[rest_axis] == 0)
-           return unless(multiple, fmt::format("must be a multiple of {} = {}", axis_product(others), ranks));
-         return unless(multiple && c.launch.ranks / ranks == c.parallel.size[rest_axis],
-                       fmt::format("must be {}, {}", axis_product(), axes_text(AxisSet::all(), " * ", [&](const AxisRow& row) {
-                                     return std::to_string(c.parallel.size[row.axis]);
-                                   })));
        }},
       {{"launch.rendezvous", "launch.mode"},
        "is required with `launch.mode: external`, and given with it or `auto` only",
@@ -621,49 +428,6 @@ std::vector<CrossRule> layout_rules() {
        }},
       needs_holding_links(way_key(WayKey::exchanges), &CommConfig::exchanges),
       needs_holding_links(way_key(WayKey::reductions), &CommConfig::reductions),
-      {with_axes({"comm.braid", "train.micro_batch", "train.global_batch", "data.sequence_length", "model.layers",
-                  "parallel.schedule", "parallel.sequence_parallel", "launch.ranks"}),
-       fmt::format(
-           "`halves` needs an even `train.micro_batch`, halves whose tokens `{}` divides with "
-           "`parallel.sequence_parallel`, and half as many micro-batches as a step may have, where tensor-parallel ranks "
-           "compute forwards that have nothing else to be braided with",
-           segment_key),
-       [](const Config& c) {
-         const AxisSizes sizes = sizes_of(c);
-         const bool known = batch_split(c).ranks > 0 || sizes[stage_axis] > 1;  // whether there are partners
-         if (c.comm.braid != Braid::halves || sizes[segment_axis] == 1 || !known || has_partners(c, sizes))
-           return std::string();
-         return no_halves(c, sizes);
-       }},
-      {{"comm.braid", segment_key, pipeline_key, "parallel.schedule"},
-       "`ahead` is for tensor-parallel ranks that have all stages, and no schedule file",
-       [](const Config& c) {
-         return c.comm.braid == Braid::ahead && segment_ranks(c) != 1 ? no_ahead(c, pipeline_ranks(c)) : std::string();
-       }},
-      {{"precision.compute", "launch.device"},
-       "`fp64` needs `launch.device: cpu`",
-       [](const Config& c) {
-         return unless(c.precision.compute != "fp64" || c.launch.device == "cpu",
-                       "fp64 runs on CPUs only: it needs launch.device=cpu");
-       }},
-      {{"precision.matmul", "precision.compute", "launch.device"},
-       "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
-       [](const Config& c) {
-         return unless(c.precision.matmul != MatmulType::bf16 || computes_in_bf16(c),
-                       "bf16 products need precision.compute=bf16");
-       }},
-      {{"precision.matmul", "precision.compute", "launch.device"},
-       "`fp8` on GPUs needs `precision.compute: bf16` or `auto`",
-       [](const Config& c) {
-         const bool bf16 = c.precision.compute == "bf16" || c.precision.compute == "auto";
-         return unless(c.precision.matmul != MatmulType::fp8 || c.launch.device != "cuda" || bf16,
-                       "FP8 products on GPUs need precision.compute=bf16");
-       }},
-      {{"precision.gradients", "precision.compute", "launch.device"},
-       "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
-       [](const Config& c) {
-         return unless(c.precision.gradients != "bf16" || computes_in_bf16(c), "bf16 gradients need precision.compute=bf16");
-       }},
       {{"precision.moments", "precision.compute"},
        "is `fp32` with `precision.compute: fp64`, whose moments are fp64",
        [](const Config& c) {
@@ -674,12 +438,22 @@ std::vector<CrossRule> layout_rules() {
   };
 }
 
+// Those over what a job is made of, as far as a configuration says it.
+std::vector<CrossRule> rules_of_facts() {
+  std::vector<CrossRule> rules;
+  for (const JobRule& rule : job_rules()) {
+    const auto broken = [&rule](const Config& c) { return rule.answer(facts_of(c)).why; };
+    rules.push_back({rule.keys, rule.words, broken, true});
+  }
+  return rules;
+}
+
 }  // namespace
 
 const std::vector<CrossRule>& cross_rules() {
   static const std::vector<CrossRule> all = [] {
     std::vector<CrossRule> rules;
-    for (auto* part : {size_rules, model_rules, data_rules, train_rules, layout_rules, study_rules}) {
+    for (auto* part : {size_rules, model_rules, data_rules, train_rules, rules_of_facts, layout_rules, study_rules}) {
       for (CrossRule& rule : part()) rules.push_back(std::move(rule));
     }
     return rules;

@@ -1,4 +1,4 @@
-// The one table of every configuration key, made of the lines that config/config.h declares. Private to core/config_*.cpp.
+// The one table of every configuration key, made of the lines that config/config.h declares. Private to config/*.cpp.
 //
 // Reading, `--set`, validation, writing and docs/configuration.md are all loops over this table, so a key that is declared is
 // read, checked, written and documented, and one that is not is an error.
@@ -61,11 +61,13 @@ struct Section {
   std::string meaning;
 };
 
-// A rule over several keys. It is evaluated only when each of its keys is fine by itself and none is left to the planner.
+// A rule over several keys. It is evaluated only when each of its keys is fine by itself and, unless it judges open ones too,
+// none is left to the planner.
 struct CrossRule {
   std::vector<std::string> keys;                     // the first is the one reported
   std::string words;                                 // for documentation
-  std::function<std::string(const Config&)> broken;  // empty: holds; else what would have been right, with the figures
+  std::function<std::string(const Config&)> broken;  // empty: it is not; else what would have been right, with the figures
+  bool judges_open = false;                          // by what is known of them (config/job_rules.h)
 };
 
 struct Preset {

@@ -3,7 +3,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "config/pass_limits.h"
 #include "config/schedule_file.h"
 #include "config/schema.h"
 
@@ -101,7 +100,7 @@ std::string reasons_markdown() {
   std::string text =
       "\n## Why numbers are bounded\n\nEvery number has a least and a most, far beyond what has been trained, so that a slip "
       "of the keyboard is an error at once, and products of sizes are known to fit. A file has at most " +
-      fmt::format("{} KiB and {} values.\n\n", most_config_bytes >> 10, most_config_values);
+      fmt::format("{} KiB and {} values.\n\n", limits::config_bytes >> 10, limits::config_values);
   for (const auto& [reason, keys] : keys_of) text += fmt::format("* {}: {}\n", keys, reason);
   return text;
 }

@@ -5,6 +5,7 @@
 // bounds are far beyond what has been trained. docs/configuration.md lists them with their reasons.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace plait {
@@ -52,6 +53,10 @@ inline constexpr std::int64_t passes = 524'288;
 // Bytes of a model's weights, gradients and optimizer, and of one step's activations if all were kept: 2^60, an eighth of what
 // a 64-bit sum holds. A hundred million tokens through 200 layers of 50,000 are a quarter of it.
 inline constexpr double bytes = 1'152'921'504'606'846'976.0;
+
+// The text of a configuration. A list of the GPUs of every rank fits.
+inline constexpr std::size_t config_bytes = std::size_t{1} << 20;
+inline constexpr std::size_t config_values = 100'000;
 
 }  // namespace limits
 

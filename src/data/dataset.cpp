@@ -10,6 +10,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "config/job_rules.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/format.h"
@@ -70,12 +71,6 @@ class FileValidation final : public ValidationTokens {
   std::vector<std::unique_ptr<TokenSource>> files_;
   Split split_;
 };
-
-void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocab) {
-  if (tokenizer.vocab() <= vocab) return;
-  throw ConfigError({{"model.vocab", std::to_string(vocab),
-                      fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
-}
 
 void check_spans(const SampleSpans& out, std::int64_t sequence_length) {
   require(static_cast<std::int64_t>(out.tokens.size()) == sequence_length && out.tokens.size() == out.targets.size() &&
@@ -291,7 +286,7 @@ class RandomDataset final : public Dataset {
 
 std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab,
                                             SamplePosition position) {
-  check_vocabulary(tokenizer, vocab);
+  require_rules({.vocab = vocab, .tokenizer_vocab = tokenizer.vocab()});
   if (config.data.tokenizer == "random") return std::make_shared<RandomDataset>(config, vocab);
   return std::make_shared<FileDataset>(config, tokenizer, vocab, position);
 }
@@ -315,7 +310,7 @@ std::string trained_validation_warning(const DataConfig& data) {
 }
 
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab) {
-  check_vocabulary(tokenizer, vocab);
+  require_rules({.vocab = vocab, .tokenizer_vocab = tokenizer.vocab()});
   if (config.data.tokenizer == "random")
     throw ConfigError({{"data.tokenizer", "random", "random tokens have no validation split", "", 0}});
   return std::make_unique<FileValidation>(config.data, tokenizer, vocab);

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "config/pass_limits.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/limits.h"

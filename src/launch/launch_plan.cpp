@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "config/job_rules.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "launch/agreement.h"
@@ -18,15 +19,6 @@ namespace {
 
 [[noreturn]] void refuse_ranks(int ranks, const std::string& rule) {
   throw ConfigError({{"launch.ranks", std::to_string(ranks), rule, "", 0}});
-}
-
-void check_layout(const Config& config, int ranks) {
-  const AxisSizes& sizes = config.parallel.size;
-  const AxisSet given = AxisSet::all().without(rest_axis);
-  if (const std::int64_t all = product(sizes); all > 0 && ranks != all)
-    refuse_ranks(ranks, "must be " + axis_product() + " = " + std::to_string(all));
-  if (const std::int64_t others = product(sizes, given); ranks % others != 0)
-    refuse_ranks(ranks, "must be a multiple of " + axis_product(given) + " = " + std::to_string(others));
 }
 
 // Devices by rank. Ranks on CPUs have no place of their own.
@@ -94,7 +86,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
     site::check_host_ranks(plan.ranks);
     plan.devices = placed(config, devices, plan.ranks);
   }
-  check_layout(config, plan.ranks);
+  require_rules({.size = config.parallel.size, .ranks = plan.ranks});
   plan.peer_access = config.comm.peer_access;
   plan.warning = outside_warning(plan);
   if (plan.mode == LaunchMode::processes && plan.this_rank) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/job_rules.h"
 #include "core/axis.h"
 #include "core/error.h"
 
@@ -32,20 +33,15 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.qk_norm = config.qk_norm;
   shape.window = config.window;
   shape.window_layers = config.window_layers;
-  if (shape.vocab < vocab) {
-    throw ConfigError({{"model.vocab", std::to_string(shape.vocab),
-                        "must be at least the tokenizer's vocabulary, " + std::to_string(vocab), "", 0}});
-  }
-  if (shape.position == Position::learned && shape.max_sequence < sequence) {
-    throw ConfigError({{"model.max_sequence", std::to_string(shape.max_sequence),
-                        "must be at least data.sequence_length=" + std::to_string(sequence), "", 0}});
-  }
-  for (const auto& [name, size] : {std::pair{"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"ffn", shape.ffn}}) {
-    if (size % tensor != 0) {
-      throw ConfigError({{axis_key(segment_axis), std::to_string(tensor),
-                          "must divide model." + std::string(name) + "=" + std::to_string(size), "", 0}});
-    }
-  }
+  require_rules({.size = {{segment_axis, tensor}},
+                 .heads = shape.heads,
+                 .kv_heads = shape.kv_heads,
+                 .ffn = shape.ffn,
+                 .vocab = shape.vocab,
+                 .max_sequence = shape.max_sequence,
+                 .position = shape.position,
+                 .tokenizer_vocab = vocab,
+                 .sequence = sequence});
   const std::int64_t padding = ModelShape::vocab_padding * tensor;
   shape.padded_vocab = (shape.vocab + padding - 1) / padding * padding;
   return shape;

@@ -86,7 +86,7 @@ struct TensorSplit {
 };
 
 // `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence. `tensor`: size of
-// the tensor-parallel group, which must divide heads, kv_heads and ffn (ConfigError).
+// the tensor-parallel group. ConfigError where these break a rule (config/job_rules.h).
 ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor = 1);
 
 }  // namespace plait::model

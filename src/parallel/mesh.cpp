@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/job_rules.h"
+
 namespace plait::parallel {
 
 Group group_along(Axis axis) { return replica_axes.contains(axis) ? groups::replicas : Group{{axis}, axis == stage_axis}; }
@@ -109,6 +111,7 @@ std::vector<AxisSizes> meshes_of(std::int64_t ranks, Axis last) {
 }
 
 std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks) {
+  if (broken_rules({.size = config.size, .ranks = ranks}).empty()) return std::nullopt;
   struct GivenAxis {
     Axis axis;
     std::int64_t size;
@@ -124,7 +127,6 @@ std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int rank
     sizes += (sizes.empty() ? "" : " × ") + plait::to_string(axis) + " " + std::to_string(size);
   }
   const bool is_whole = given.size() == axis_count;
-  if (is_whole ? product == ranks : ranks % product == 0) return std::nullopt;
   // The first that is larger than it need be, or that another size, or none, would mend.
   const GivenAxis* wrong = &given.front();
   for (const GivenAxis& one : given) {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "config/pass_limits.h"
+#include "config/job_rules.h"
 #include "core/batch_split.h"
 #include "core/collective.h"
 #include "core/error.h"
@@ -20,13 +20,9 @@
 namespace plait::parallel {
 
 DType compute_type(const Config& config, DeviceKind kind) {
-  const std::string& name = config.precision.compute;
-  const DType type = name == "auto" ? (kind == DeviceKind::cuda ? DType::bf16 : DType::f32) : dtype_from(name);
-  if (type == DType::f64 && kind == DeviceKind::cuda) {
-    throw ConfigError(
-        {{"precision.compute", name, "fp64 runs on CPUs only; set launch.device=cpu, or use fp32 or bf16", "", 0}});
-  }
-  return type;
+  const Known<DType> type = facts_of(config, kind).compute;
+  require_rules({.device = kind, .compute = type});
+  return type.value();
 }
 
 namespace {
@@ -100,12 +96,7 @@ bool RankPlan::has_barrier() const { return std::any_of(train.instructions.begin
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
                                     StageSplits* splits) {
   const int count = map.count();
-  if (count > shape.segments()) {
-    throw ConfigError({{axis_key(stage_axis), std::to_string(map.ranks()),
-                        "makes " + std::to_string(count) + " stages, but the model has only " +
-                            std::to_string(shape.segments()) + " segments (two for each of model.layers, embedding and head)",
-                        "", 0}});
-  }
+  require_rules({.size = {{stage_axis, map.ranks()}}, .layers = shape.layers, .stages = count});
   if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);
   const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
   return splits ? splits->split(costs, map) : split_stages(costs, map);
@@ -152,7 +143,6 @@ void require_few_for_links(const CollectiveChoice& choice, Axis axis, AxisSet ax
 void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
   if (!sizes.fp8 || device_kind != DeviceKind::cuda) return;
   const auto refuse = [](const std::string& why) { throw ConfigError({{"precision.matmul", "fp8", "on GPUs " + why, "", 0}}); };
-  if (sizes.compute != DType::bf16) refuse("needs precision.compute=bf16");
   const model::ModelShape s = sizes.shape.local(sizes.split.size);
   const auto check = [&](std::int64_t dim, const char* what) {
     if (dim % ops::fp8_multiple != 0)
@@ -182,50 +172,28 @@ void require_attention_fits(const model::SegmentSizes& sizes, DeviceKind device_
 
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits) {
-  const std::int64_t micro_batch = config.train.micro_batch;
-  const BatchSplit batch = batch_split(config, layout.sizes());
-  if (!batch.is_whole()) {
-    throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch),
-                        "must be a multiple of train.micro_batch × data-parallel ranks = " + std::to_string(micro_batch) +
-                            " × " + std::to_string(batch.ranks),
-                        "", 0}});
-  }
-  if (const std::string why = too_many_passes(config, layout.sizes()); !why.empty())
-    throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch), why, "", 0}});
-  const DType compute = compute_type(config, device_kind);
-  DType gradients = dtype_from(config.precision.gradients);
-  if (compute == DType::f64) gradients = DType::f64;
-  if (gradients == DType::bf16 && compute != DType::bf16) {
-    throw ConfigError({{"precision.gradients", config.precision.gradients,
-                        "bf16 gradients need precision.compute=bf16 (auto is fp32 on CPUs)", "", 0}});
-  }
-  if (config.precision.matmul == MatmulType::bf16 && compute != DType::bf16) {
-    throw ConfigError(
-        {{"precision.matmul", "bf16", "bf16 products need precision.compute=bf16 (auto is fp32 on CPUs)", "", 0}});
-  }
+  JobFacts facts = facts_of(config, device_kind);
+  facts.size = layout.sizes(), facts.ranks = layout.ranks();
+  facts.tokenizer_vocab = vocab;
+  require_rules(facts);
+  const DType compute = facts.compute.value();
   const model::ModelShape shape =
       model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(segment_axis));
   JobOutline job{
       .sizes = {.shape = shape,
                 .split = {0, layout.size(segment_axis), config.parallel.sequence_parallel && layout.size(segment_axis) > 1},
-                .micro_batch = {micro_batch, config.data.sequence_length, config.data.documents},
+                .micro_batch = {config.train.micro_batch, config.data.sequence_length, config.data.documents},
                 .compute = compute,
                 .recompute = config.parallel.recompute.value(),
                 .fp8 = config.precision.matmul == MatmulType::fp8},
-      .gradient_type = gradients,
+      .gradient_type = compute == DType::f64 ? compute : dtype_from(config.precision.gradients),
       .master_type = master_type(config),
       .moment_type = moment_type(config),
       .separate_master = true,
-      .braids = choose_braids(config, layout),
-      .micro_batches = static_cast<int>(batch.micro_batches()),
+      .braids = choose_braids(facts),
+      .micro_batches = static_cast<int>(facts.micro_batch_count().value()),
       .schedule = {},
       .stages = {}};
-  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(segment_axis) != 0) {
-    throw ConfigError({{axis_key(segment_axis), std::to_string(layout.size(segment_axis)),
-                        "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
-                            ", with parallel.sequence_parallel",
-                        "", 0}});
-  }
   require_few_for_links(choose_exchanges(config, layout.size(segment_axis), device_kind), segment_axis, groups::tensor.axes,
                         layout);
   require_few_for_links(choose_reductions(config, layout.size(replica_axes), device_kind), reduced_axis, replica_axes, layout);
@@ -403,17 +371,12 @@ CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceK
   return choice;
 }
 
-BraidChoice choose_braids(const Config& config, const Layout& layout) {
-  const AxisSizes mesh = layout.sizes();
-  if (layout.size(segment_axis) == 1) return {Braid::none, "nothing is exchanged within passes"};
-  const std::optional<Braid> asked = config.comm.braid;
+BraidChoice choose_braids(const JobFacts& facts) {
+  if (facts.along(segment_axis) == 1) return {Braid::none, "nothing is exchanged within passes"};
+  const Known<Braid> asked = facts.braid;
   const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
-  if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
-  const bool ahead = asked == Braid::ahead;
-  if (!asked || (!ahead && has_partners(config, mesh)))
+  if (!asked || (asked == Braid::halves && facts.has_partners().value()))
     return {Braid::passes, set + " takes them where there are passes to pair"};
-  const std::string problem = ahead ? no_ahead(config, mesh[stage_axis]) : no_halves(config, mesh);
-  if (!problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
   return {*asked, set + " asks for it"};
 }
 

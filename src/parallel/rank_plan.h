@@ -5,6 +5,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "config/job_rules.h"
 #include "core/collective.h"
 #include "core/device.h"
 #include "model/transformer.h"
@@ -39,9 +40,9 @@ struct BraidChoice {
   Braid way = Braid::none;
   std::string reason;
 };
-// Of a job on this mesh; follows from the configuration alone, so that all ranks and the planner come to the same. ConfigError
-// where halves are asked for and the micro-batch cannot be cut.
-BraidChoice choose_braids(const Config& config, const Layout& layout);
+// Of a job that breaks no rule, with all facts known; nothing about a machine decides it, so that all ranks and the planner
+// come to the same.
+BraidChoice choose_braids(const JobFacts& facts);
 
 struct RankPlan {
   Layout layout;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-#include "config/pass_limits.h"
+#include "config/job_rules.h"
 #include "core/error.h"
 #include "core/format.h"
 
@@ -73,10 +73,11 @@ class WhatIf {
   // "with comm.braid=ahead ...", where the first forward of a step has no other pass to be braided with.
   std::optional<std::string> by_braids() {
     Config ahead = with(config_, best_.candidate);
-    const ParallelConfig& parallel = ahead.parallel;
-    if (ahead.comm.braid || parallel.size[segment_axis] == 1 || !no_ahead(ahead, parallel.size[stage_axis]).empty())
-      return std::nullopt;
+    if (ahead.comm.braid || ahead.parallel.size[segment_axis] == 1) return std::nullopt;
     ahead.comm.braid = Braid::ahead;
+    JobFacts facts = facts_of(ahead);
+    facts.ranks = ranks_;
+    if (!broken_rules(facts).empty()) return std::nullopt;
     const auto other = gain(ahead);
     if (!other) return std::nullopt;
     return fmt::format("with comm.braid=ahead a step would take {:.1f} ms instead of {:.1f}, and hold {} more",

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/job_rules.h"
 #include "config/pair_transport.h"
 #include "core/error.h"
 #include "core/format.h"
@@ -31,9 +32,7 @@ DeviceChoice choose_devices(const Config& config) {
   const std::string& wish = config.launch.device;
   const bool fp64 = config.precision.compute == "fp64";
   if (wish == "cpu") return {DeviceKind::host, 0, "launch.device is cpu"};
-  if (fp64 && wish == "cuda") {
-    throw ConfigError({{"precision.compute", "fp64", "runs on the CPU only; launch.device is cuda", "", 0}});
-  }
+  if (wish == "cuda") require_rules({.device = DeviceKind::cuda, .compute = facts_of(config).compute});
   if (fp64) return {DeviceKind::host, 0, "precision.compute fp64 runs on the CPU only"};
   std::string why;
   const int count = cuda_device_count(&why);

@@ -12,7 +12,6 @@
 #include <random>
 
 #include "config/config.h"
-#include "config/pass_limits.h"
 #include "config/schema.h"
 #include "core/config_error.h"
 #include "core/error.h"
@@ -180,8 +179,8 @@ TEST_F(HugeFiles, AreRefusedAtOnce) {
     return all;
   };
   std::string keys = "run: {name: x}\n";
-  for (int i = 0; keys.size() < most_config_bytes - 32; ++i) keys += "k" + std::to_string(i) + ":\n";
-  const std::size_t most = most_config_bytes - 64;
+  for (int i = 0; keys.size() < limits::config_bytes - 32; ++i) keys += "k" + std::to_string(i) + ":\n";
+  const std::size_t most = limits::config_bytes - 64;
   const std::pair<std::string, std::string> cases[] = {
       {write("list.yaml", "placement: {devices: [" + repeated("1,", most) + "1]}\n"), "has more than 100000 values"},
       {write("long.yaml", "placement: {devices: [" + repeated("1,", 10'000'000) + "1]}\n"), "more than the 1048576"},
@@ -231,7 +230,7 @@ TEST(ConfigLimits, HoldForTheConfigurationThatARunKeeps) {
            "train: {steps: 10, global_batch: 8, micro_batch: 2}\n";
   };
   const std::string fits = with_files(10'000), too_long = with_files(11'200);
-  ASSERT_LT(too_long.size(), most_config_bytes);
+  ASSERT_LT(too_long.size(), limits::config_bytes);
   const Config config = parse_config(fits);
   EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
   EXPECT_THAT(error_of<ConfigError>([&] { parse_config(too_long); }), testing::HasSubstr("with every key written out"));

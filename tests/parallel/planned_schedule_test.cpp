@@ -187,7 +187,7 @@ TEST(PlannedSchedule, IsCarriedAsText) {
     return error_of<ConfigError>([&] { make_schedule(other); });
   };
   EXPECT_THAT(refusal([](ScheduleSpec& s) { s.micro_batches = 6; }), testing::HasSubstr("has 5 micro-batches"));
-  EXPECT_THAT(refusal([](ScheduleSpec& s) { s.ranks = 2; }), testing::HasSubstr("has 3 ranks"));
+  EXPECT_THAT(refusal([](ScheduleSpec& s) { s.ranks = 2; }), testing::HasSubstr("has passes of 3 ranks"));
   EXPECT_THAT(refusal([](ScheduleSpec& s) { s.virtual_stages = 1; }), testing::HasSubstr("has 6 stages"));
   EXPECT_THAT(error_of<ConfigError>([] { planned_passes("0F0,0B0\n1B0,1F0\n", "plan.json"); }),
               testing::AllOf(testing::HasSubstr("plan.json"), testing::HasSubstr("deadlock")));

@@ -118,8 +118,8 @@ TEST(ScheduleFromFile, SizesThatDoNotFitAreTheUsersError) {
     return error_of<ConfigError>([&] { return make_schedule(spec); });
   };
   EXPECT_EQ(problem_of(2, 8), nothing_thrown);
-  EXPECT_THAT(problem_of(4, 8), testing::HasSubstr("has 2 ranks, but parallel.pipeline makes it 4"));
-  EXPECT_THAT(problem_of(2, 4), testing::HasSubstr("has 8 micro-batches, but train.global_batch makes it 4"));
+  EXPECT_THAT(problem_of(4, 8), testing::HasSubstr("has passes of 2 ranks, but parallel.pipeline=4"));
+  EXPECT_THAT(problem_of(2, 4), testing::HasSubstr("has 8 micro-batches, but a step has 4"));
 }
 
 }  // namespace

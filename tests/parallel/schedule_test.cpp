@@ -237,7 +237,7 @@ TEST(Schedule, RefusalsNameTheKeyAndTheRemedy) {
     EXPECT_THAT(problem_of({kind, 4, 2, 8}), AllOf(HasSubstr("parallel.virtual_stages=2"), HasSubstr("interleaved")));
   }
   EXPECT_THAT(problem_of({ScheduleKind::zb_v, 4, 3, 8}),
-              AllOf(HasSubstr("parallel.virtual_stages=3"), HasSubstr("always has 2")));
+              AllOf(HasSubstr("parallel.virtual_stages=3"), HasSubstr("must be 2 with parallel.schedule=zb-v")));
   EXPECT_THAT(
       problem_of({ScheduleKind::one_f_one_b, 0, 0, 0}),
       AllOf(HasSubstr("parallel.pipeline=0"), HasSubstr("parallel.virtual_stages=0"), HasSubstr("train.global_batch=0")));

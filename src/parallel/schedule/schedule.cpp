@@ -1,12 +1,15 @@
 #include "parallel/schedule/schedule.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
 #include <utility>
 
-#include "core/axis.h"
+#include "config/job_rules.h"
 #include "config/pass_replay.h"
+#include "core/axis.h"
 #include "core/error.h"
 #include "parallel/schedule/planned_schedule.h"
 
@@ -138,46 +141,8 @@ static_assert(std::all_of(built_in_schedules.begin(), built_in_schedules.end(),
                           }),
               "every named schedule of config/schedule_table.h has a generator");
 
-// "1f1b or zb-v".
-std::string names_where(bool (*holds)(const ScheduleRow&)) {
-  std::string text;
-  for (const ScheduleRow& row : built_in_schedules) {
-    if (holds(row)) text += (text.empty() ? "" : " or ") + std::string(row.name);
-  }
-  return text;
-}
-
-// What is wrong with sizes that are all positive.
-std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpec& spec) {
-  std::vector<ConfigProblem> problems;
-  const std::string name(row.name), key = "parallel.schedule " + name;
-  if (row.chunks == 1 && spec.virtual_stages > 1) {
-    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
-                        key + " has one stage per pipeline rank; use 1, or parallel.schedule " +
-                            names_where([](const ScheduleRow& r) { return r.takes_any_chunks(); }),
-                        "", 0});
-  }
-  if (row.chunks > 1 && spec.virtual_stages > 1 && spec.virtual_stages != row.chunks) {
-    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
-                        key + " always has " + std::to_string(row.chunks) + " stages per pipeline rank; leave it out", "", 0});
-  }
-  // A smaller group would leave a gap in every chunk.
-  if (row.in_rounds && row.chunks_with(spec.virtual_stages) > 1 && spec.micro_batches % spec.ranks != 0) {
-    problems.push_back({"parallel.schedule", name,
-                        "needs a number of micro-batches that is a multiple of " + axis_key(stage_axis) + ", but " +
-                            std::to_string(spec.micro_batches) + " is no multiple of " + std::to_string(spec.ranks) +
-                            "; change train.global_batch or train.micro_batch (" +
-                            std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
-                            " micro-batches would do), or use parallel.schedule " +
-                            names_where([](const ScheduleRow& r) { return r.is_candidate && !r.in_rounds; }) +
-                            ", which take any number",
-                        "", 0});
-  }
-  return problems;
-}
-
 // ConfigError unless the schedule exists for these sizes.
-void check(const ScheduleRow& row, const ScheduleSpec& spec) {
+void check(const ScheduleSpec& spec) {
   std::vector<ConfigProblem> problems;
   const auto positive = [&](const std::string& path, int value, const char* rule) {
     if (value < 1) problems.push_back({path, std::to_string(value), rule, "", 0});
@@ -185,8 +150,13 @@ void check(const ScheduleRow& row, const ScheduleSpec& spec) {
   positive(axis_key(stage_axis), spec.ranks, "must be at least 1");
   positive("parallel.virtual_stages", spec.virtual_stages, "must be at least 1");
   positive("train.global_batch", spec.micro_batches, "must leave at least one micro-batch to each pipeline");
-  if (problems.empty()) problems = problems_of(row, spec);
   if (!problems.empty()) throw ConfigError(std::move(problems));
+  const bool may_be_of_file = spec.kind == ScheduleKind::file || spec.kind == ScheduleKind::planned;
+  require_rules({.size = {{stage_axis, spec.ranks}},
+                 .micro_batches = spec.micro_batches,
+                 .schedule = spec.kind,
+                 .file = may_be_of_file ? spec.file.get() : nullptr,
+                 .virtual_stages = spec.virtual_stages});
 }
 
 Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
@@ -202,16 +172,11 @@ Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
 Schedule schedule_of_file(const ScheduleSpec& spec) {
   require(spec.file != nullptr, "make_schedule: a schedule from a file, and no file");
   const ScheduleFile& file = *spec.file;
-  const auto check_size = [&](const std::string& path, std::size_t has, int wanted, const std::string& what) {
-    if (static_cast<int>(has) == wanted) return;
-    throw ConfigError(
-        {{"parallel.schedule", file.path,
-          "has " + std::to_string(has) + " " + what + ", but " + path + " makes it " + std::to_string(wanted), "", 0}});
-  };
-  check_size(axis_key(stage_axis), file.ranks.size(), spec.ranks, "ranks");
-  check_size("train.global_batch", static_cast<std::size_t>(file.micro_batches), spec.micro_batches, "micro-batches");
-  if (spec.kind == ScheduleKind::planned)
-    check_size("parallel.virtual_stages", file.rank_of_stage.size(), spec.ranks * spec.virtual_stages, "stages");
+  const auto stages = static_cast<int>(file.rank_of_stage.size()), wanted = spec.ranks * spec.virtual_stages;
+  if (spec.kind == ScheduleKind::planned && stages != wanted) {
+    throw ConfigError({{"parallel.schedule", file.path,
+                        fmt::format("has {} stages, but parallel.virtual_stages makes it {}", stages, wanted), "", 0}});
+  }
   Schedule s{file.path, file.micro_batches, StageMap(file.rank_of_stage), {}};
   for (const std::vector<StagePass>& passes : file.ranks) {
     std::vector<Pass>& list = s.passes.emplace_back();
@@ -248,12 +213,11 @@ StageMap::StageMap(std::vector<int> rank_of_stage) : ranks_(std::move(rank_of_st
 StageMap::StageMap(StagePlacement placement, int ranks, int chunks) : StageMap(dealt(placement, ranks, chunks)) {}
 
 Schedule make_schedule(const ScheduleSpec& spec) {
+  check(spec);
   if (spec.kind == ScheduleKind::file || (spec.kind == ScheduleKind::planned && spec.file)) return schedule_of_file(spec);
-  const ScheduleRow& row = schedule_row(spec.kind);
-  check(row, spec);
   if (spec.kind == ScheduleKind::planned)
     return planned_schedule(spec.ranks, spec.virtual_stages, spec.micro_batches, equal_times);
-  return built_in_schedule(row, spec);
+  return built_in_schedule(schedule_row(spec.kind), spec);
 }
 
 std::string chunk_letters(int chunk) {
