@@ -14,14 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "comm/rendezvous.h"
 #include "core/device.h"
 #include "core/names.h"
 #include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::comm {
-
-class Rendezvous;
 
 // Paths are the ways that bytes take between the ranks of a group: the choices of a communicator or a link, in one form.
 
