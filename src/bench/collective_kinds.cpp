@@ -8,7 +8,7 @@
 namespace plait::bench {
 namespace {
 
-constexpr std::array<const char*, 6> names{"all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
+constexpr std::array<const char*, 4> names{"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
 
 }  // namespace
 
@@ -22,8 +22,7 @@ std::optional<CollectiveKind> collective_named(const std::string& name) {
 }
 
 std::vector<CollectiveKind> all_collectives() {
-  return {CollectiveKind::all_reduce, CollectiveKind::reduce,    CollectiveKind::reduce_scatter,
-          CollectiveKind::all_gather, CollectiveKind::broadcast, CollectiveKind::all_to_all};
+  return {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather, CollectiveKind::all_to_all};
 }
 
 double bus_bandwidth_factor(CollectiveKind kind, int ranks) {
@@ -34,8 +33,6 @@ double bus_bandwidth_factor(CollectiveKind kind, int ranks) {
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: return others;
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast: return 1;
   }
   throw InternalError("a collective without a bus bandwidth");
 }
@@ -44,12 +41,8 @@ std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks) 
   return is_in_place(kind) ? elements : elements / ranks;
 }
 
-bool has_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
-}
+bool has_reduction(CollectiveKind kind) { return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter; }
 
-bool has_root(CollectiveKind kind) { return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast; }
-
-bool is_in_place(CollectiveKind kind) { return kind == CollectiveKind::all_reduce || has_root(kind); }
+bool is_in_place(CollectiveKind kind) { return kind == CollectiveKind::all_reduce; }
 
 }  // namespace plait::bench

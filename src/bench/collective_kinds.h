@@ -8,7 +8,7 @@
 
 namespace plait::bench {
 
-enum class CollectiveKind { all_reduce, reduce, reduce_scatter, all_gather, broadcast, all_to_all };
+enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, all_to_all };
 
 std::string to_string(CollectiveKind kind);
 std::optional<CollectiveKind> collective_named(const std::string& name);
@@ -16,14 +16,13 @@ std::vector<CollectiveKind> all_collectives();
 
 // "size" is the larger of what a rank sends and receives. Algorithm bandwidth is size / time. Bus bandwidth is that times this
 // factor: the rate of the busiest link of an ideal algorithm, which does not depend on the number of ranks:
-//   all_reduce 2 (n - 1) / n     reduce_scatter, all_gather, all_to_all (n - 1) / n     broadcast, reduce 1
+//   all_reduce 2 (n - 1) / n     reduce_scatter, all_gather, all_to_all (n - 1) / n
 double bus_bandwidth_factor(CollectiveKind kind, int ranks);
 
 // Elements in the "count" column. For all_gather, reduce_scatter and all_to_all these are the elements of one rank's part.
 std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks);
 
 bool has_reduction(CollectiveKind kind);
-bool has_root(CollectiveKind kind);     // the root is rank 0
 bool is_in_place(CollectiveKind kind);  // Communicator offers each kind in one form only
 
 }  // namespace plait::bench

@@ -101,10 +101,8 @@ class RankBench {
     const StreamRef s = stream_.ref();
     switch (kind) {
       case CollectiveKind::all_reduce: comm_->all_reduce(s, whole(first_, bytes)); return;
-      case CollectiveKind::reduce: comm_->reduce(s, whole(first_, bytes), 0); return;
       case CollectiveKind::reduce_scatter: comm_->reduce_scatter(s, whole(first_, bytes), part(second_, bytes)); return;
       case CollectiveKind::all_gather: comm_->all_gather(s, part(first_, bytes), whole(second_, bytes)); return;
-      case CollectiveKind::broadcast: comm_->broadcast(s, whole(first_, bytes), 0); return;
       case CollectiveKind::all_to_all: comm_->all_to_all(s, whole(first_, bytes), whole(second_, bytes)); return;
     }
   }
@@ -136,11 +134,10 @@ class RankBench {
   std::int64_t verify(CollectiveKind kind, std::size_t bytes) {
     const StreamRef s = stream_.ref();
     const std::int64_t all = elements(bytes), share = all / rank_.size;
-    const bool gives = kind != CollectiveKind::broadcast || rank_.rank == 0;
     const View given = kind == CollectiveKind::all_gather ? part(first_, bytes) : whole(first_, bytes);
     s.zero(first_.data(), bytes);
     s.zero(second_.data(), bytes);
-    if (gives) traffic_.synchronize_fill(s, input_, given, place(rank_.rank, 0));
+    traffic_.synchronize_fill(s, input_, given, place(rank_.rank, 0));
     enqueue(kind, bytes);
     Event done(rank_.device);
     s.record(done);
@@ -150,10 +147,6 @@ class RankBench {
     };
     switch (kind) {
       case CollectiveKind::all_reduce: return wrong(sum_, whole(first_, bytes), 0);
-      case CollectiveKind::reduce:
-        return rank_.rank == 0 ? wrong(sum_, whole(first_, bytes), 0)
-                               : wrong(input_, whole(first_, bytes), place(rank_.rank, 0));
-      case CollectiveKind::broadcast: return wrong(input_, whole(first_, bytes), 0);
       case CollectiveKind::reduce_scatter: return wrong(sum_, part(second_, bytes), place(0, rank_.rank * share));
       case CollectiveKind::all_gather:
       case CollectiveKind::all_to_all: break;
@@ -208,7 +201,7 @@ Json row(const CollectivesBenchmarkRequest& request, CollectiveKind kind, std::s
   json["count"] = shown_count(kind, static_cast<std::int64_t>(bytes / size_of(request.dtype)), size);
   json["type"] = std::string(to_string(request.dtype));
   json["redop"] = has_reduction(kind) ? "sum" : "none";
-  json["root"] = has_root(kind) ? 0 : -1;
+  json["root"] = -1;  // nccl-tests' column: none of these has one
   json["in_place"] = is_in_place(kind);
   json["microseconds"] = slowest;
   json["algbw_gb_per_s"] = rate;

@@ -74,8 +74,6 @@ class Communicator {
 
   // In place over `data`.
   virtual void all_reduce(StreamRef stream, View data, Reduction reduction = Reduction::sum) = 0;
-  // In place over `data` of rank `root`; the data of the others stays as it is.
-  virtual void reduce(StreamRef stream, View data, int root, Reduction reduction = Reduction::sum) = 0;
   // `part` receives this rank's slice (rank-th of size() equal slices) of the sum over ranks of `data`. data.elements() ==
   // part.elements() * size(). `part` may be that slice of `data` itself (in place); other slices of `data` are then undefined.
   virtual void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction = Reduction::sum) = 0;
@@ -92,7 +90,6 @@ class Communicator {
   // all_gather for a `data` that has been free on every rank since that rank's previous call, in which all ranks waited for
   // each other. So parts may arrive at any time after that call.
   virtual void all_gather_into_free(StreamRef stream, View part, View data) { all_gather(stream, part, data); }
-  virtual void broadcast(StreamRef stream, View data, int root) = 0;
   // Slice i of `send` goes to rank i; slice j of `receive` comes from rank j. Not in place.
   virtual void all_to_all(StreamRef stream, View send, View receive) = 0;
   // One message to or from a peer, which is not this rank itself. Messages between two ranks in one direction match in order

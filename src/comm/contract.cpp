@@ -17,11 +17,6 @@ void check_slices(const View& whole, const View& part, int size, Where where) {
           where);
 }
 
-void check_root(int root, int size, Where where) {
-  require(root >= 0 && root < size, "root " + std::to_string(root) + " is not a rank of a group of " + std::to_string(size),
-          where);
-}
-
 void check_peer(int peer, int rank, int size, bool allowed, Where where) {
   require(peer >= 0 && peer < size && peer != rank,
           "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has no peer " + std::to_string(peer), where);

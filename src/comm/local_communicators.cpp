@@ -22,11 +22,6 @@ class LocalCommunicator final : public Communicator {
     check_usable();
     check_reducible(data);
   }
-  void reduce(StreamRef, View data, int root, Reduction) override {
-    check_usable();
-    check_reducible(data);
-    check_root(root, size_);
-  }
   void reduce_scatter(StreamRef stream, View data, View part, Reduction) override {
     copy(stream, part.data, own_slice(data, part).data, part.bytes());
   }
@@ -44,10 +39,6 @@ class LocalCommunicator final : public Communicator {
       if (copies.size() == p2p::most_copies) copy_them();
     }
     copy_them();
-  }
-  void broadcast(StreamRef, View, int root) override {
-    check_usable();
-    check_root(root, size_);
   }
   void all_to_all(StreamRef stream, View send, View receive) override {
     check_usable();

@@ -84,7 +84,7 @@ TEST_F(OutsideRanks, AreTheRanksOfBenchmarks) {
 TEST_F(OutsideRanks, OfABenchmarkAreStartedAlike) {
   EXPECT_THAT(bench("collectives --sizes 4K --rounds 1", "--type bf16"),
               Each(is_refused(AllOf(HasSubstr("the command line"), HasSubstr("--type bf16")))));
-  EXPECT_THAT(bench("collectives --sizes 4K --rounds 1 --only reduce", "--interface 127.0.0.1"),
+  EXPECT_THAT(bench("collectives --sizes 4K --rounds 1 --only all_reduce", "--interface 127.0.0.1"),
               Each(Field("status", &Outcome::status, 0)))
       << "an address is of its host";
   with_rendezvous_ = false;

@@ -35,26 +35,22 @@ class CollectiveCheck {
     const Reduction reduction = pick(2, 3) == 0 ? Reduction::sum : Reduction::max;
     const DType dtype = reducible[pick(4, 4)];
     const DType any = pick(5, 5) == 0 ? DType::u8 : dtype;
-    const int root = static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7));
-    switch (pick(7, 6)) {
+    switch (pick(5, 6)) {
       case 0: return all_reduce(dtype, count, reduction);
       case 1: return reduce_scatter(dtype, count, reduction, in_place);
       case 2: return all_gather(any, count, in_place);
-      case 3: return broadcast(any, count, root);
-      case 4: return reduce(dtype, count, root, reduction);
-      case 5: return reduce_scatter_addends(dtype, count);
+      case 3: return reduce_scatter_addends(dtype, count);
       default: return all_to_all(any, count);
     }
   }
 
-  // Every operation, in place and not, from every root, with each of these counts: reductions of every type that has them, and
+  // Every operation, in place and not, with each of these counts: reductions of every type that has them, and
   // copies of the types in `copied`.
   void every_operation(std::initializer_list<std::int64_t> counts, std::initializer_list<DType> copied) {
     for (const std::int64_t count : counts) {
       for (const DType dtype : reducible) {
         for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
           all_reduce(dtype, count, reduction);
-          for (int root = 0; root < comm_.size(); ++root) reduce(dtype, count, root, reduction);
           reduce_scatter(dtype, count, reduction, false);
           reduce_scatter(dtype, count, reduction, true);
         }
@@ -63,7 +59,6 @@ class CollectiveCheck {
       for (const DType dtype : copied) {
         all_gather(dtype, count, false);
         all_gather(dtype, count, true);
-        for (int root = 0; root < comm_.size(); ++root) broadcast(dtype, count, root);
         all_to_all(dtype, count);
       }
     }
@@ -74,15 +69,6 @@ class CollectiveCheck {
     buffers_.upload(whole_, dtype, count, [&](std::int64_t i) { return input(comm_.rank(), i); });
     comm_.all_reduce(buffers_.stream(), {whole_.data(), dtype, {count}}, reduction);
     buffers_.expect(whole_, dtype, 0, count, [&](std::int64_t i) { return reduced(reduction, i); });
-    buffers_.expect_guard(whole_, dtype, count);
-  }
-
-  void reduce(DType dtype, std::int64_t count, int root, Reduction reduction) {
-    describe("reduce", dtype, count);
-    buffers_.upload(whole_, dtype, count, [&](std::int64_t i) { return input(comm_.rank(), i); });
-    comm_.reduce(buffers_.stream(), {whole_.data(), dtype, {count}}, root, reduction);
-    buffers_.expect(whole_, dtype, 0, count,
-                    [&](std::int64_t i) { return comm_.rank() == root ? reduced(reduction, i) : input(comm_.rank(), i); });
     buffers_.expect_guard(whole_, dtype, count);
   }
 
@@ -138,14 +124,6 @@ class CollectiveCheck {
     comm_.all_gather(buffers_.stream(), in_place ? data.rows(first, count) : View(other_.data(), dtype, {count}), data);
     buffers_.expect(whole_, dtype, 0, total, [&](std::int64_t i) { return input(static_cast<int>(i / count), i % count); });
     buffers_.expect_guard(whole_, dtype, total);
-  }
-
-  void broadcast(DType dtype, std::int64_t count, int root) {
-    describe("broadcast", dtype, count);
-    buffers_.upload(whole_, dtype, count, [&](std::int64_t i) { return input(comm_.rank(), i); });
-    comm_.broadcast(buffers_.stream(), {whole_.data(), dtype, {count}}, root);
-    buffers_.expect(whole_, dtype, 0, count, [&](std::int64_t i) { return input(root, i); });
-    buffers_.expect_guard(whole_, dtype, count);
   }
 
   void all_to_all(DType dtype, std::int64_t count) {

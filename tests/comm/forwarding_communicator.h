@@ -14,14 +14,10 @@ class ForwardingCommunicator : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override { inner_->all_reduce(stream, data, reduction); }
-  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
-    inner_->reduce(stream, data, root, reduction);
-  }
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     inner_->reduce_scatter(stream, data, part, reduction);
   }
   void all_gather(StreamRef stream, View part, View data) override { inner_->all_gather(stream, part, data); }
-  void broadcast(StreamRef stream, View data, int root) override { inner_->broadcast(stream, data, root); }
   void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
   void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
   void receive(StreamRef stream, View data, int from) override { inner_->receive(stream, data, from); }

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <latch>
 #include <thread>
 
 #include "collective_check.h"
@@ -140,46 +139,15 @@ TEST(LinkCommunicator, TheLargestLeavesOutWhatIsNoNumber) {
 // Ranks on a device each; of GPUs, on those with their numbers.
 Device link_device(DeviceKind kind, int rank) { return {kind, kind == DeviceKind::cuda ? rank : 0}; }
 
-// As many messages as there are places go before the other ranks call anything.
-void first_pushes_wait_for_nobody(int size, DeviceKind kind) {
-  const auto store = make_thread_rendezvous();
-  std::latch pushed(1);
-  const auto outcome = outcome_of_ranks(size, [&](int rank) {
-    const Device device = link_device(kind, rank);
-    make_current(device);
-    p2p::LinkCommunicator communicator(link_group(rank, size, 64, std::nullopt, device), *store);
-    const Stream stream(device);
-    DeviceMemory memory(device);
-    const Buffer data = memory.allocate(sizeof(float));
-    if (rank > 0) pushed.wait();
-    for (int call = 0; call < link_collectives::places; ++call) {
-      float value = rank == 0 ? static_cast<float>(call + 1) : -1;
-      stream.ref().copy(data.data(), &value, sizeof value);
-      communicator.broadcast(stream, {data.data(), DType::f32, {1}}, 0);
-      stream.ref().copy(&value, data.data(), sizeof value);
-      stream.ref().synchronize();
-      EXPECT_EQ(value, static_cast<float>(call + 1)) << "rank " << rank;
-    }
-    if (rank == 0) pushed.count_down();
-  });
-  EXPECT_THAT(outcome, Each(IsEmpty()));
-}
-
-TEST(LinkCommunicator, FirstPushesWaitForNobody) {
-  for (const int size : {2, 3, 7}) first_pushes_wait_for_nobody(size, DeviceKind::host);
-}
-
 // One of several calls that nobody waits for in between.
 struct QueuedCall {
-  enum class Kind { sum, gather, broadcast } kind;
+  enum class Kind { sum, gather } kind;
   std::int64_t count;
   int number;
   float value(int rank, std::int64_t i) const { return static_cast<float>((i + 3 * rank + 7 * number) % 9); }
-  int root(int size) const { return number % size; }
   std::int64_t elements(int size) const { return kind == Kind::gather ? count * size : count; }
   float expected(int size, std::int64_t i) const {
     if (kind == Kind::gather) return value(static_cast<int>(i / count), i);
-    if (kind == Kind::broadcast) return value(root(size), i);
     float sum = 0;
     for (int rank = 0; rank < size; ++rank) sum += value(rank, i);
     return sum;
@@ -187,8 +155,7 @@ struct QueuedCall {
   void enqueue(Communicator& communicator, StreamRef stream, float* data) const {
     const View all(data, DType::f32, {elements(communicator.size())});
     if (kind == Kind::sum) return communicator.all_reduce(stream, all, Reduction::sum);
-    if (kind == Kind::gather) return communicator.all_gather(stream, all.rows(count * communicator.rank(), count), all);
-    communicator.broadcast(stream, all, root(communicator.size()));
+    communicator.all_gather(stream, all.rows(count * communicator.rank(), count), all);
   }
 };
 
@@ -199,7 +166,7 @@ void queued_calls(Communicator& communicator, Device device, std::int64_t longes
   const std::int64_t limit = longest_by_kernel / 4, summed_at_once = link_collectives::most_summed_by_one_kernel / 4;
   for (const std::int64_t count :
        {limit, std::int64_t{1}, limit + 1, summed_at_once, 3 * limit + 3, limit - 1, summed_at_once / 3}) {
-    for (const QueuedCall::Kind kind : {QueuedCall::Kind::gather, QueuedCall::Kind::sum, QueuedCall::Kind::broadcast})
+    for (const QueuedCall::Kind kind : {QueuedCall::Kind::gather, QueuedCall::Kind::sum})
       calls.push_back({kind, count, static_cast<int>(calls.size())});
   }
   const int size = communicator.size(), rank = communicator.rank();
@@ -565,8 +532,6 @@ TEST_F(GpuLinkCommunicator, ThousandsOfRandomCalls) {
     EXPECT_THAT(outcome, Each(IsEmpty())) << slice_bytes << ", " << longest_by_kernel;
   }
 }
-
-TEST_F(GpuLinkCommunicator, FirstPushesWaitForNobody) { first_pushes_wait_for_nobody(gpus_, DeviceKind::cuda); }
 
 TEST_F(GpuLinkCommunicator, QueuedCallsTellOfFreePlacesWithLaterOnes) {
   for (const std::size_t longest_by_kernel :

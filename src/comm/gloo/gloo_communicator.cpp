@@ -58,15 +58,6 @@ class GlooCommunicator final : public Communicator {
             });
   }
 
-  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
-    check_reducible(data);
-    check_root(root, size_);
-    enqueue(stream, "reduce", data, 2 * root + static_cast<int>(reduction),
-            [=, slices = slices_of(data)](HostGroup& group, CallId call) {
-              ring_reduce(group.peers, call, bytes_of(data), slices, data.dtype, reduction, root, group.scratch);
-            });
-  }
-
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
@@ -84,12 +75,6 @@ class GlooCommunicator final : public Communicator {
       if (own != part.data && part.bytes() > 0) std::memcpy(own, part.data, part.bytes());
       ring_all_gather(group.peers, call, bytes_of(data), slices);
     });
-  }
-
-  void broadcast(StreamRef stream, View data, int root) override {
-    check_root(root, size_);
-    enqueue(stream, "broadcast", data, root,
-            [=](HostGroup& group, CallId call) { tree_broadcast(group.peers, call, bytes_of(data), data.bytes(), root); });
   }
 
   void all_to_all(StreamRef stream, View send, View receive) override {

@@ -36,19 +36,6 @@ void ring_reduce_scatter(Peers& peers, const CallId& call, const std::byte* data
   }
 }
 
-void ring_reduce(Peers& peers, const CallId& call, std::byte* data, const Slices& slices, DType dtype, Reduction reduction,
-                 int root, std::vector<std::byte>& scratch) {
-  const int rank = peers.rank();
-  const std::size_t largest = slices.bytes(0);
-  if (scratch.size() < 3 * largest) scratch.resize(3 * largest);
-  std::byte* own = rank == root ? data + slices.offset_bytes(rank) : scratch.data() + 2 * largest;
-  ring_reduce_scatter(peers, call, data, slices, dtype, reduction, own, scratch);
-  if (rank != root) return peers.exchange(call, root, own, slices.bytes(rank), rank, nullptr, 0);
-  for (int from = 0; from < peers.size(); ++from) {
-    if (from != root) peers.exchange(call, rank, nullptr, 0, from, data + slices.offset_bytes(from), slices.bytes(from));
-  }
-}
-
 void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Slices& slices) {
   const int size = peers.size();
   const int rank = peers.rank();
@@ -57,20 +44,6 @@ void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Sl
     const int received = wrap(rank - step - 1, size);
     peers.exchange(call, wrap(rank + 1, size), data + slices.offset_bytes(sent), slices.bytes(sent), wrap(rank - 1, size),
                    data + slices.offset_bytes(received), slices.bytes(received));
-  }
-}
-
-void tree_broadcast(Peers& peers, const CallId& call, std::byte* data, std::size_t bytes, int root) {
-  const int size = peers.size();
-  const int place = wrap(peers.rank() - root, size);  // in the tree, whose root is 0
-  const auto rank_at = [&](int tree_place) { return wrap(tree_place + root, size); };
-  // In round k, places below 2^k hold the data and send it 2^k places on.
-  for (int distance = 1; distance < size; distance *= 2) {
-    if (place < distance && place + distance < size) {
-      peers.exchange(call, rank_at(place + distance), data, bytes, peers.rank(), nullptr, 0);
-    } else if (place >= distance && place < 2 * distance) {
-      peers.exchange(call, peers.rank(), nullptr, 0, rank_at(place - distance), data, bytes);
-    }
   }
 }
 

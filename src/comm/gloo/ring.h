@@ -33,16 +33,8 @@ struct Slices {
 void ring_reduce_scatter(Peers& peers, const CallId& call, const std::byte* data, const Slices& slices, DType dtype,
                          Reduction reduction, std::byte* out, std::vector<std::byte>& scratch);
 
-// `data` of rank `root` receives the reduction over ranks; the data of the others stays as it is. `scratch` grows to three
-// slices.
-void ring_reduce(Peers& peers, const CallId& call, std::byte* data, const Slices& slices, DType dtype, Reduction reduction,
-                 int root, std::vector<std::byte>& scratch);
-
 // Fills `data` with every rank's slice; this rank's own is already there.
 void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Slices& slices);
-
-// Broadcasts along a binomial tree from `root`.
-void tree_broadcast(Peers& peers, const CallId& call, std::byte* data, std::size_t bytes, int root);
 
 // Slice i of `send` goes to rank i, slice j of `receive` comes from rank j, one pair of peers after the other.
 void pairwise_all_to_all(Peers& peers, const CallId& call, const std::byte* send, std::byte* receive, std::size_t slice_bytes);

@@ -58,15 +58,6 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
-    check_reducible(data);
-    check_root(root, size_);
-    call("reduce", stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return ncclReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), root, comm,
-                        native);
-    });
-  }
-
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
@@ -80,13 +71,6 @@ class NcclCommunicator final : public Communicator {
     check_slices(data, part, size_);
     call("all_gather", stream, [&](ncclComm_t comm, cudaStream_t native) {
       return ncclAllGather(part.data, data.data, count_of(part), nccl_type(data.dtype), comm, native);
-    });
-  }
-
-  void broadcast(StreamRef stream, View data, int root) override {
-    check_root(root, size_);
-    call("broadcast", stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return ncclBroadcast(data.data, data.data, count_of(data), nccl_type(data.dtype), root, comm, native);
     });
   }
 
@@ -154,8 +138,6 @@ class NcclCommunicator final : public Communicator {
       all_reduce(stream, data, Reduction::sum);
       reduce_scatter(stream, data, part, Reduction::sum);
       all_gather(stream, part, data);
-      broadcast(stream, data, 0);
-      reduce(stream, data, 0, Reduction::sum);
     }
     if (point_to_point_) {
       // One group of a send and a receive for each pair, which NCCL puts in an order without deadlock.

@@ -377,12 +377,6 @@ void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte
   }
 }
 
-void LinkCommunicator::reduce(StreamRef stream, View data, int root, Reduction reduction) {
-  check_reducible(data);
-  check_root(root, size());
-  add_up(stream, data, bytes_of(data), [&](int r) { return Range{0, r == root ? data.bytes() : 0}; }, reduction);
-}
-
 void LinkCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) {
   check_reducible(data);
   check_slices(data, part, size());
@@ -462,11 +456,6 @@ void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reducti
   std::byte* const own = bytes_of(data) + shares(rank_).first;
   add_up(stream, data, own, shares, reduction);
   collect(stream, own, bytes_of(data), shares);
-}
-
-void LinkCommunicator::broadcast(StreamRef stream, View data, int root) {
-  check_root(root, size());
-  collect(stream, bytes_of(data), bytes_of(data), [&](int r) { return Range{0, r == root ? data.bytes() : 0}; });
 }
 
 void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {

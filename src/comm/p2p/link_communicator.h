@@ -54,14 +54,12 @@ class LinkCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
-  void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
   std::vector<View> reduce_scatter_addends(StreamRef stream, View data,
                                            View part) override;  // every rank's part, if sent in one piece
   void release_addends(StreamRef stream) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void all_gather_into_free(StreamRef stream, View part, View data) override;  // at one offset of symmetric memory
-  void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError, as in any group made for collectives
   void receive(StreamRef stream, View data, int from) override;  // likewise
