@@ -10,10 +10,7 @@ void gelu_forward(StreamRef stream, OpContext& context, View x, View y, View sca
   check.compute_tensor("x", x, x.shape.rank());
   check.tensor("y", y, x.dtype, x.shape);
   check.scale_of("y", y, scale);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::gelu_forward(stream, context, x, y, scale);
-  }
-  cpu::gelu_forward(stream, context, x, y, scale);
+  return check.on_cuda() ? cuda::gelu_forward(stream, context, x, y, scale) : cpu::gelu_forward(stream, context, x, y, scale);
 }
 
 void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View dx, View scale) {
@@ -22,10 +19,8 @@ void gelu_backward(StreamRef stream, OpContext& context, View x, View dy, View d
   check.tensor("dy", dy, x.dtype, x.shape);
   check.tensor("dx", dx, x.dtype, x.shape);
   check.scale_of("dx", dx, scale);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::gelu_backward(stream, context, x, dy, dx, scale);
-  }
-  cpu::gelu_backward(stream, context, x, dy, dx, scale);
+  return check.on_cuda() ? cuda::gelu_backward(stream, context, x, dy, dx, scale)
+                         : cpu::gelu_backward(stream, context, x, dy, dx, scale);
 }
 
 void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, View scale) {
@@ -35,10 +30,8 @@ void swiglu_forward(StreamRef stream, OpContext& context, View gate_up, View y, 
   check.tensor("y", y, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   check.distinct("y", y, "gate_up", gate_up);
   check.scale_of("y", y, scale);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::swiglu_forward(stream, context, gate_up, y, scale);
-  }
-  cpu::swiglu_forward(stream, context, gate_up, y, scale);
+  return check.on_cuda() ? cuda::swiglu_forward(stream, context, gate_up, y, scale)
+                         : cpu::swiglu_forward(stream, context, gate_up, y, scale);
 }
 
 void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy, View dgate_up, View y, View scale) {
@@ -52,10 +45,8 @@ void swiglu_backward(StreamRef stream, OpContext& context, View gate_up, View dy
   check.distinct("y", y, "gate_up", gate_up);
   check.distinct("y", y, "dgate_up", dgate_up);
   check.scale_of("dgate_up", dgate_up, scale);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
-  }
-  cpu::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
+  return check.on_cuda() ? cuda::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale)
+                         : cpu::swiglu_backward(stream, context, gate_up, dy, dgate_up, y, scale);
 }
 
 }  // namespace plait::ops

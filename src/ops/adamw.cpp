@@ -50,10 +50,7 @@ void norm_to_clip(StreamRef stream, const NormToClip& args) {
   check.that(args.targets >= 1, "targets", "at least 1", std::to_string(args.targets));
   check.that(args.update != nullptr, "update", "given", "nothing");
   check_optimizer_state(check, args.optimizer_state);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::norm_to_clip(stream, args);
-  }
-  cpu::norm_to_clip(stream, args);
+  return check.on_cuda() ? cuda::norm_to_clip(stream, args) : cpu::norm_to_clip(stream, args);
 }
 
 std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges, DType moments) {
@@ -97,10 +94,7 @@ void adamw(StreamRef stream, const AdamW& args) {
   check.that(args.table && args.table.dtype == DType::u8 && args.table.elements() % bytes_of_piece(moment_type) == 0, "table",
              "the u8 table that adamw_table returned", describe(args.table));
   check_optimizer_state(check, args.optimizer_state);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::adamw(stream, args);
-  }
-  cpu::adamw(stream, args);
+  return check.on_cuda() ? cuda::adamw(stream, args) : cpu::adamw(stream, args);
 }
 
 }  // namespace plait::ops

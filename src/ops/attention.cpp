@@ -27,10 +27,8 @@ void check_starts(const ArgumentCheck& check, const AttentionShape& s, const Vie
 Shape packed_qkv_shape(const AttentionShape& s) { return {s.batch * s.sequence, (s.heads + 2 * s.kv_heads) * s.head_dim}; }
 
 std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& shape, DType dtype) {
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (context.device().is_cuda()) return cuda::attention_workspace_bytes(context, shape, dtype);
-  }
-  return cpu::attention_workspace_bytes(context, shape, dtype);
+  return context.device().is_cuda() ? cuda::attention_workspace_bytes(context, shape, dtype)
+                                    : cpu::attention_workspace_bytes(context, shape, dtype);
 }
 
 void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args) {
@@ -44,10 +42,7 @@ void attention_forward(StreamRef stream, OpContext& context, const AttentionForw
   check.tensor("out", args.out, dtype, {s.batch * s.sequence, s.heads * s.head_dim});
   check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
   check.distinct("out", args.out, "qkv", args.qkv);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::attention_forward(stream, context, args);
-  }
-  cpu::attention_forward(stream, context, args);
+  return check.on_cuda() ? cuda::attention_forward(stream, context, args) : cpu::attention_forward(stream, context, args);
 }
 
 void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args) {
@@ -66,10 +61,7 @@ void attention_backward(StreamRef stream, OpContext& context, const AttentionBac
   check.distinct("dqkv", args.dqkv, "dout", args.dout);
   check.distinct("dqkv", args.dqkv, "qkv", args.qkv);
   check.distinct("dqkv", args.dqkv, "out", args.out);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::attention_backward(stream, context, args);
-  }
-  cpu::attention_backward(stream, context, args);
+  return check.on_cuda() ? cuda::attention_backward(stream, context, args) : cpu::attention_backward(stream, context, args);
 }
 
 }  // namespace plait::ops

@@ -27,10 +27,7 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
   check.tensor("losses", args.losses, statistics_type(args.logits.dtype), per_row);
   check.that(args.vocab > 0 && args.vocab <= args.logits.shape[1], "vocab", "in [1, columns of logits]",
              std::to_string(args.vocab) + " for logits " + describe(args.logits));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::cross_entropy(stream, args);
-  }
-  cpu::cross_entropy(stream, args);
+  return check.on_cuda() ? cuda::cross_entropy(stream, args) : cpu::cross_entropy(stream, args);
 }
 
 void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& given) {
@@ -38,10 +35,7 @@ void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& gi
   CrossEntropyStatistics args = given;
   args.vocab = check_part(check, args.logits, args.targets, args.vocab, args.first_token);
   check.tensor("statistics", args.statistics, statistics_type(args.logits.dtype), {args.logits.shape[0], 3});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::cross_entropy_statistics(stream, args);
-  }
-  cpu::cross_entropy_statistics(stream, args);
+  return check.on_cuda() ? cuda::cross_entropy_statistics(stream, args) : cpu::cross_entropy_statistics(stream, args);
 }
 
 void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& given) {
@@ -53,10 +47,7 @@ void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& given) {
   check.tensor("statistics", args.statistics, number, {ranks, rows, 3});
   check.that(ranks > 0, "statistics", "of at least one rank", describe(args.statistics));
   check.tensor("losses", args.losses, number, {rows});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::cross_entropy_finish(stream, args);
-  }
-  cpu::cross_entropy_finish(stream, args);
+  return check.on_cuda() ? cuda::cross_entropy_finish(stream, args) : cpu::cross_entropy_finish(stream, args);
 }
 
 }  // namespace plait::ops

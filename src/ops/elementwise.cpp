@@ -10,10 +10,7 @@ void convert(StreamRef stream, View from, View to) {
   check.compute_tensor("from", from, from.shape.rank());
   check.compute_tensor("to", to, to.shape.rank());
   check.same_elements("to", to, from.elements());
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::convert(stream, from, to);
-  }
-  cpu::convert(stream, from, to);
+  return check.on_cuda() ? cuda::convert(stream, from, to) : cpu::convert(stream, from, to);
 }
 
 void add(StreamRef stream, View x, View y) {
@@ -21,10 +18,7 @@ void add(StreamRef stream, View x, View y) {
   check.compute_tensor("x", x, x.shape.rank());
   check.compute_tensor("y", y, x.shape.rank());
   check.same_elements("y", y, x.elements());
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::add(stream, x, y);
-  }
-  cpu::add(stream, x, y);
+  return check.on_cuda() ? cuda::add(stream, x, y) : cpu::add(stream, x, y);
 }
 
 void add_bias_residual(StreamRef stream, const AddBiasResidual& args) {
@@ -33,10 +27,7 @@ void add_bias_residual(StreamRef stream, const AddBiasResidual& args) {
   check.optional_tensor("bias", args.bias, args.x.dtype, {args.x.shape[1]});
   check.optional_tensor("residual", args.residual, args.x.dtype, args.x.shape);
   check.tensor("y", args.y, args.x.dtype, args.x.shape);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::add_bias_residual(stream, args);
-  }
-  cpu::add_bias_residual(stream, args);
+  return check.on_cuda() ? cuda::add_bias_residual(stream, args) : cpu::add_bias_residual(stream, args);
 }
 
 }  // namespace plait::ops

@@ -29,10 +29,7 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
                describe(args.positions_table) + " for sequence " + std::to_string(args.sequence));
   }
   check.tensor("y", args.y, dtype, {args.tokens.elements(), dim});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::embedding_forward(stream, args);
-  }
-  cpu::embedding_forward(stream, args);
+  return check.on_cuda() ? cuda::embedding_forward(stream, args) : cpu::embedding_forward(stream, args);
 }
 
 void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args) {
@@ -48,10 +45,7 @@ void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBac
     check.that(args.dpositions_table.shape[0] >= args.sequence, "dpositions_table", "of at least `sequence` rows",
                describe(args.dpositions_table) + " for sequence " + std::to_string(args.sequence));
   }
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::embedding_backward(stream, context, args);
-  }
-  cpu::embedding_backward(stream, context, args);
+  return check.on_cuda() ? cuda::embedding_backward(stream, context, args) : cpu::embedding_backward(stream, context, args);
 }
 
 }  // namespace plait::ops

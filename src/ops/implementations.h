@@ -13,6 +13,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/libraries.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_context.h"
@@ -56,6 +57,7 @@
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \
   decltype(ops::count_ignored) count_ignored;                         \
+  std::vector<LibraryVersion> library_versions();                     \
   decltype(ops::rope) rope;
 
 namespace plait::ops::cpu {
@@ -63,8 +65,14 @@ std::size_t workspace_bytes();
 PLAIT_OPS_IMPLEMENTATIONS
 }  // namespace plait::ops::cpu
 
+#if PLAIT_HAS_CUDA
 namespace plait::ops::cuda {
 PLAIT_OPS_IMPLEMENTATIONS
 }  // namespace plait::ops::cuda
+#else
+namespace plait::ops {
+namespace cuda = cpu;  // never called: ArgumentCheck refuses streams of GPUs
+}
+#endif
 
 #undef PLAIT_OPS_IMPLEMENTATIONS

@@ -5,18 +5,20 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 
-std::vector<LibraryVersion> library_versions(DeviceKind kind) {
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (kind == DeviceKind::cuda) return cuda::library_versions();
-  }
+std::vector<LibraryVersion> cpu::library_versions() {
   // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the words after the number describe this processor.
   std::istringstream words(openblas_get_config());
   LibraryVersion version;
   words >> version.name >> version.version;
   return {version};
+}
+
+std::vector<LibraryVersion> library_versions(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? cuda::library_versions() : cpu::library_versions();
 }
 
 void set_blas_threads(int threads) {

@@ -19,8 +19,4 @@ std::vector<LibraryVersion> library_versions(DeviceKind kind);
 // least as many ranks as cores. The launcher calls it once, before any stream exists. InternalError for threads < 1.
 void set_blas_threads(int threads);
 
-namespace cuda {
-std::vector<LibraryVersion> library_versions();
-}
-
 }  // namespace plait::ops

@@ -41,10 +41,7 @@ void linear_forward(StreamRef stream, OpContext& context, const LinearForward& a
     check_quantized(check, "x8", args.x, args.x8, &Quantized::values);
     check_quantized(check, "w8", args.w, args.w8, &Quantized::values);
   }
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::linear_forward(stream, context, args);
-  }
-  cpu::linear_forward(stream, context, args);
+  return check.on_cuda() ? cuda::linear_forward(stream, context, args) : cpu::linear_forward(stream, context, args);
 }
 
 void linear_backward_input(StreamRef stream, OpContext& context, const LinearBackwardInput& args) {
@@ -62,10 +59,8 @@ void linear_backward_input(StreamRef stream, OpContext& context, const LinearBac
     check_quantized(check, "dy8", args.dy, args.dy8, &Quantized::values);
     check_quantized(check, "w8", args.w, args.w8, &Quantized::transposed);
   }
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::linear_backward_input(stream, context, args);
-  }
-  cpu::linear_backward_input(stream, context, args);
+  return check.on_cuda() ? cuda::linear_backward_input(stream, context, args)
+                         : cpu::linear_backward_input(stream, context, args);
 }
 
 void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBackwardWeight& args) {
@@ -81,10 +76,8 @@ void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBa
     check_quantized(check, "dy8", args.dy, args.dy8, &Quantized::transposed);
     check_quantized(check, "x8", args.x, args.x8, &Quantized::transposed);
   }
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::linear_backward_weight(stream, context, args);
-  }
-  cpu::linear_backward_weight(stream, context, args);
+  return check.on_cuda() ? cuda::linear_backward_weight(stream, context, args)
+                         : cpu::linear_backward_weight(stream, context, args);
 }
 
 }  // namespace plait::ops

@@ -35,10 +35,7 @@ void norm_forward(StreamRef stream, OpContext& context, const NormForward& args)
   }
   check.scale_of("y", args.y, args.scale);
   check.that(args.epsilon >= 0, "epsilon", "not negative", std::to_string(args.epsilon));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::norm_forward(stream, context, args);
-  }
-  cpu::norm_forward(stream, context, args);
+  return check.on_cuda() ? cuda::norm_forward(stream, context, args) : cpu::norm_forward(stream, context, args);
 }
 
 std::size_t norm_workspace_bytes(std::int64_t dim) {
@@ -69,10 +66,7 @@ void norm_backward(StreamRef stream, OpContext& context, const NormBackward& arg
     check.absent("dbeta", args.dbeta, "for RMSNorm");
   }
   check.scale_of("dx", args.dx, args.scale);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::norm_backward(stream, context, args);
-  }
-  cpu::norm_backward(stream, context, args);
+  return check.on_cuda() ? cuda::norm_backward(stream, context, args) : cpu::norm_backward(stream, context, args);
 }
 
 namespace {
@@ -94,10 +88,7 @@ void qk_norm_forward(StreamRef stream, const QkNormForward& args) {
   check_qk_norm(check, args);
   check.tensor("y", args.y, args.x.dtype, args.x.shape);
   check.distinct("y", args.y, "x", args.x);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::qk_norm_forward(stream, args);
-  }
-  cpu::qk_norm_forward(stream, args);
+  return check.on_cuda() ? cuda::qk_norm_forward(stream, args) : cpu::qk_norm_forward(stream, args);
 }
 
 void qk_norm_backward(StreamRef stream, OpContext& context, const QkNormBackward& args) {
@@ -107,10 +98,7 @@ void qk_norm_backward(StreamRef stream, OpContext& context, const QkNormBackward
   check.distinct("dqkv", args.dqkv, "x", args.x);
   check.gradient("dquery_gain", args.dquery_gain, args.x.dtype, {args.shape.head_dim});
   check.tensor("dkey_gain", args.dkey_gain, args.dquery_gain.dtype, {args.shape.head_dim});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::qk_norm_backward(stream, context, args);
-  }
-  cpu::qk_norm_backward(stream, context, args);
+  return check.on_cuda() ? cuda::qk_norm_backward(stream, context, args) : cpu::qk_norm_backward(stream, context, args);
 }
 
 }  // namespace plait::ops

@@ -39,10 +39,8 @@ std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const 
                                                         std::to_string(workspace ? workspace.bytes() : 0));
   require(reinterpret_cast<std::uintptr_t>(workspace.data) % 256 == 0,
           "make_op_context: argument 'workspace' must be 256-byte aligned");
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (device.is_cuda()) return cuda::make_op_context(device, workspace, options);
-  }
-  return cpu::make_op_context(device, workspace, options);
+  return device.is_cuda() ? cuda::make_op_context(device, workspace, options)
+                          : cpu::make_op_context(device, workspace, options);
 }
 
 }  // namespace plait::ops

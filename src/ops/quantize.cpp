@@ -38,20 +38,14 @@ void find_scale(StreamRef stream, OpContext& context, View x, View scale, Operan
   const ArgumentCheck check("find_scale", stream, context);
   check.fp8_operand("x", x);
   check.tensor("scale", scale, DType::f32, {scale_floats});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::find_scale(stream, context, x, scale, of);
-  }
-  cpu::find_scale(stream, context, x, scale, of);
+  return check.on_cuda() ? cuda::find_scale(stream, context, x, scale, of) : cpu::find_scale(stream, context, x, scale, of);
 }
 
 void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
   const ArgumentCheck check("quantize", stream, context);
   check_forms(check, x, out);
   if (sums.out) check.gradient("sums.out", sums.out, x.dtype, {x.shape[1]});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::quantize(stream, context, x, out, sums, of);
-  }
-  cpu::quantize(stream, context, x, out, sums, of);
+  return check.on_cuda() ? cuda::quantize(stream, context, x, out, sums, of) : cpu::quantize(stream, context, x, out, sums, of);
 }
 
 void transpose(StreamRef stream, OpContext& context, View values, View transposed) {
@@ -62,10 +56,8 @@ void transpose(StreamRef stream, OpContext& context, View values, View transpose
   check.tensor("transposed", transposed, DType::e4m3, {columns, rows});
   check.that(!check.on_cuda() || (rows % fp8_multiple == 0 && columns % fp8_multiple == 0), "values",
              "of dims that are multiples of 16", describe(values));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::transpose(stream, context, values, transposed);
-  }
-  cpu::transpose(stream, context, values, transposed);
+  return check.on_cuda() ? cuda::transpose(stream, context, values, transposed)
+                         : cpu::transpose(stream, context, values, transposed);
 }
 
 void find_scales(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
@@ -74,19 +66,13 @@ void find_scales(StreamRef stream, OpContext& context, std::span<const Quantized
     check.fp8_operand("x", operand.x);
     check.tensor("scale", operand.out.scale, DType::f32, {scale_floats});
   }
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::find_scales(stream, context, operands);
-  }
-  cpu::find_scales(stream, context, operands);
+  return check.on_cuda() ? cuda::find_scales(stream, context, operands) : cpu::find_scales(stream, context, operands);
 }
 
 void quantize_all(StreamRef stream, OpContext& context, std::span<const QuantizedTensor> operands) {
   const ArgumentCheck check("quantize_all", stream, context);
   for (const QuantizedTensor& operand : operands) check_forms(check, operand.x, operand.out);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::quantize_all(stream, context, operands);
-  }
-  cpu::quantize_all(stream, context, operands);
+  return check.on_cuda() ? cuda::quantize_all(stream, context, operands) : cpu::quantize_all(stream, context, operands);
 }
 
 }  // namespace plait::ops

@@ -9,10 +9,7 @@ void sum_rows(StreamRef stream, OpContext& context, View x, const RowSums& sums)
   const ArgumentCheck check("sum_rows", stream, context);
   check.compute_tensor("x", x, 2);
   check.gradient("sums.out", sums.out, x.dtype, {x.shape[1]});
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::sum_rows(stream, context, x, sums);
-  }
-  cpu::sum_rows(stream, context, x, sums);
+  return check.on_cuda() ? cuda::sum_rows(stream, context, x, sums) : cpu::sum_rows(stream, context, x, sums);
 }
 
 namespace {
@@ -29,10 +26,8 @@ void sum(StreamRef stream, OpContext& context, View values, View out, float scal
   check.compute_tensor("values", values, values.shape.rank());
   check.that(values.dtype != DType::bf16, "values", "f32 or f64", describe(values));
   check_result(check, out, values.dtype);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::sum(stream, context, values, out, scale, accumulate);
-  }
-  cpu::sum(stream, context, values, out, scale, accumulate);
+  return check.on_cuda() ? cuda::sum(stream, context, values, out, scale, accumulate)
+                         : cpu::sum(stream, context, values, out, scale, accumulate);
 }
 
 void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> parts, View out) {
@@ -43,20 +38,15 @@ void sum_of_squares(StreamRef stream, OpContext& context, std::span<const View> 
   }
   check_result(check, out, parts.empty() ? out.dtype : statistics_type(parts.front().dtype));
   if (parts.empty()) return stream.zero(out.data, size_of(out.dtype));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::sum_of_squares(stream, context, parts, out);
-  }
-  cpu::sum_of_squares(stream, context, parts, out);
+  return check.on_cuda() ? cuda::sum_of_squares(stream, context, parts, out) : cpu::sum_of_squares(stream, context, parts, out);
 }
 
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
   const ArgumentCheck check("count_ignored", stream);
   check.tensor("targets", targets, DType::i32, targets.shape);
   check_result(check, out, out.dtype == DType::f64 && !check.on_cuda() ? DType::f64 : DType::f32);
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::count_ignored(stream, targets, out, accumulate);
-  }
-  cpu::count_ignored(stream, targets, out, accumulate);
+  return check.on_cuda() ? cuda::count_ignored(stream, targets, out, accumulate)
+                         : cpu::count_ignored(stream, targets, out, accumulate);
 }
 
 }  // namespace plait::ops

@@ -56,10 +56,7 @@ void rope(StreamRef stream, const Rope& args) {
   check.tensor("table", args.table, statistics_type(args.qkv.dtype), {args.table.shape[0], s.head_dim});
   check.that(args.table.shape[0] >= s.sequence, "table", "of at least `sequence` rows",
              describe(args.table) + " for sequence " + std::to_string(s.sequence));
-  if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::rope(stream, args);
-  }
-  cpu::rope(stream, args);
+  return check.on_cuda() ? cuda::rope(stream, args) : cpu::rope(stream, args);
 }
 
 }  // namespace plait::ops

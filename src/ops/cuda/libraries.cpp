@@ -6,7 +6,7 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
-#include "ops/libraries.h"
+#include "ops/implementations.h"
 
 namespace plait {
 
