@@ -170,11 +170,13 @@ inline constexpr AxisSet replica_axes =
     axes_where([](const AxisRow& row) { return row.splits != Splits::layers && row.splits != Splits::segments; });
 inline constexpr AxisSet model_axes = AxisSet::all().without(replica_axes);
 
-// Those that communicate most first.
+// Those that communicate most first, and of those that do so equally the ones whose ranks are closest.
 inline constexpr auto axes_by_traffic = [] {
   std::array<Axis, axis_table.size()> list{};
   for (std::size_t n = 0; n < list.size(); ++n) list[n] = axis_table[n].axis;
-  std::sort(list.begin(), list.end(), [](Axis a, Axis b) { return row_of(a).communicates < row_of(b).communicates; });
+  std::sort(list.begin(), list.end(), [](Axis a, Axis b) {
+    return row_of(a).communicates != row_of(b).communicates ? row_of(a).communicates < row_of(b).communicates : a > b;
+  });
   return list;
 }();
 
