@@ -103,8 +103,8 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   const Spread times = spread(measured.milliseconds);
   const Interval interval = median_interval(measured.milliseconds);
   const double tokens_per_second =
-      static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (times.median / 1e3);
-  const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
+      static_cast<double>(plan.tokens_per_step()) / (times.median / 1e3);
+  const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sequence_length));
   const int ranks = plan.layout.ranks();
   Json json;
   json["model"] = config.model.preset.empty() ? config.run.name : config.model.preset;
@@ -118,7 +118,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   json["zero"] = plan.zero;
   json["micro_batch"] = plan.sizes.micro_batch.batch;
   json["micro_batches"] = plan.micro_batches;
-  json["sequence_length"] = plan.sizes.micro_batch.sequence;
+  json["sequence_length"] = plan.sequence_length;
   json["step_ms"] = {{"median", times.median},
                      {"median_interval", {interval.low, interval.high}},
                      {"mean", mean(measured.milliseconds)},
@@ -195,7 +195,7 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
                                              .devices = measured.conditions,
                                              .peak_flops = train::peak_flops(config, plan, rank.device),
                                              .load = load_average(),
-                                             .tokens_per_step = plan.global_batch * plan.sizes.micro_batch.sequence,
+                                             .tokens_per_step = plan.tokens_per_step(),
                                              .loss = measured.last.loss};
   }
   return json;

@@ -281,6 +281,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .separate_master = job.separate_master,
                 .micro_batches = job.micro_batches,
                 .global_batch = config.train.global_batch,
+                .sequence_length = config.data.sequence_length,
                 .schedule = schedule,
                 .stages = job.stages,
                 .parameters = std::move(parameters),

@@ -61,6 +61,7 @@ struct RankPlan {
   bool separate_master = true;               // false: the weights are the master weights
   int micro_batches = 1;                     // per data-parallel rank and step, of sizes.micro_batch: halves where these are
   std::int64_t global_batch = 0;             // sequences per step, all ranks
+  std::int64_t sequence_length = 0;          // tokens of each of them
   Schedule schedule;                         // of all pipeline ranks
   std::vector<SegmentRange> stages;          // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
@@ -83,8 +84,8 @@ struct RankPlan {
   bool is_first_replica() const { return layout.coordinate(rank, replica_axes) == 0; }
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
-  std::int64_t tokens_per_step() const { return global_batch * sizes.micro_batch.sequence; }  // of all ranks
-  bool has_barrier() const;                                                                   // its training program has one
+  std::int64_t tokens_per_step() const { return global_batch * sequence_length; }  // of all ranks
+  bool has_barrier() const;                                                        // its training program has one
   // Its collectives go by links (comm/p2p/link_communicator.h), in messages of at most slice_bytes(), which land in
   // landing_bytes() of memory; in less where messages come through slots in the host's.
   bool goes_by_links(const GroupStream& group) const;

@@ -13,9 +13,8 @@ namespace plait::plan {
 
 Throughput throughput_of(const PlannedJob& job, const Machine& machine) {
   const parallel::RankPlan& plan = job.stages.front();
-  const std::int64_t sequence = plan.sizes.micro_batch.sequence;
-  const auto tokens = static_cast<double>(plan.global_batch * sequence);
-  const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, sequence);
+  const auto tokens = static_cast<double>(plan.tokens_per_step());
+  const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, plan.sequence_length);
   const double flops = model::model_flops_per_token(terms);
   const double given = job.config.log.peak_tflops * tera;
   double peak = given > 0 ? given : topology::peak_matrix_flops(machine.profile, plan.sizes.compute);

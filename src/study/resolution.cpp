@@ -58,9 +58,9 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   facts.micro_batch = plan.sizes.micro_batch.batch;
   facts.micro_batches = plan.micro_batches;
   facts.global_batch = plan.global_batch;
-  facts.sequence_length = plan.sizes.micro_batch.sequence;
+  facts.sequence_length = plan.sequence_length;
   for (const model::Parameter& p : model::parameters(plan.sizes.shape)) facts.parameters += p.stored;
-  const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
+  const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, plan.sequence_length);
   facts.matrix_parameters = terms.matrix_parameters;
   facts.model_flops_per_token = model::model_flops_per_token(terms);
   // Only the blocks are computed again, not the head.

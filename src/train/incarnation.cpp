@@ -233,7 +233,7 @@ void Incarnation::take(const runtime::StepResult& result) {
 StepMetrics Incarnation::metrics(const TrainingBatches& batches, double milliseconds,
                                  std::optional<double> validation_loss) const {
   const auto steps = static_cast<double>(window_ledger_.steps());
-  const model::FlopTerms terms = model::flop_terms(plan().sizes.shape, plan().sizes.micro_batch.sequence);
+  const model::FlopTerms terms = model::flop_terms(plan().sizes.shape, plan().sequence_length);
   const double flops_per_token = model::model_flops_per_token(terms);
   const int ranks = world_.rank.size;
   const std::int64_t samples = job_.samples_after(latest_.update);

@@ -198,7 +198,7 @@ std::optional<double> peak_flops(const Config& config, const parallel::RankPlan&
   const std::optional<double> peak = topology::peak_flops(device_name(device), plan.sizes.compute);
   const std::optional<double> products = topology::peak_flops(device_name(device), DType::e4m3);
   if (!plan.sizes.fp8 || !peak || !products) return peak;
-  return model::mixed_peak_flops(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence), *products, *peak);
+  return model::mixed_peak_flops(model::flop_terms(plan.sizes.shape, plan.sequence_length), *products, *peak);
 }
 
 runtime::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr) {

@@ -53,15 +53,14 @@ OptimizerConfig verify_optimizer(const Config& config) {
 
 VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config) {
   const model::ModelShape& shape = plan.sizes.shape;
-  const std::int64_t sequence = plan.sizes.micro_batch.sequence;
   VerifyBounds bounds{.stored = unit_roundoff(plan.sizes.compute),
                       .summed = unit_roundoff(plan.scalar_type()),
                       .gradients = unit_roundoff(plan.gradient_type),
                       .master = unit_roundoff(plan.master_type),
                       .moments = plan.moment_type == plan.master_type ? 0 : 2 * unit_roundoff(plan.moment_type),
-                      .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), sequence}),
+                      .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), plan.sequence_length}),
                       .segments = shape.segments(),
-                      .tokens = plan.global_batch * sequence,
+                      .tokens = plan.tokens_per_step(),
                       .micro_batches = static_cast<std::int64_t>(plan.micro_batches) * plan.layout.size(batch_axes),
                       .operands = config.verify.steps * operands_of(plan),
                       .optimizer = verify_optimizer(config),
