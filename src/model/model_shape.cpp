@@ -54,12 +54,6 @@ SegmentKind ModelShape::kind(int segment) const {
   return segment % 2 == 1 ? SegmentKind::attention : SegmentKind::mlp;
 }
 
-std::vector<SegmentKind> segment_kinds(const ModelShape& shape) {
-  std::vector<SegmentKind> kinds;
-  for (int segment = 0; segment < shape.segments(); ++segment) kinds.push_back(shape.kind(segment));
-  return kinds;
-}
-
 int ModelShape::layer(int segment) const {
   const SegmentKind what = kind(segment);
   return what == SegmentKind::attention || what == SegmentKind::mlp ? (segment - 1) / 2 : -1;

@@ -75,8 +75,6 @@ struct ModelShape {
   int layer(int segment) const;
 };
 
-std::vector<SegmentKind> segment_kinds(const ModelShape& shape);  // of all segments
-
 // One rank's place in its tensor-parallel group.
 struct TensorSplit {
   int rank = 0, size = 1;

@@ -2,7 +2,7 @@
 //
 // All control is on the device, so a step never waits for the host: the clip factor, the "not finite" flag and the update share
 // an OptimizerState block that norm_to_clip writes and adamw reads. Values that change from update to update also come from
-// memory, never from kernel arguments, so the same launches serve every step (runtime/step_graph.h).
+// memory, never from kernel arguments, so the same launches serve every step (runtime/cuda_graph.h).
 #pragma once
 
 #include <vector>

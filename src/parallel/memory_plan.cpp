@@ -5,8 +5,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/error.h"
-
 namespace plait::parallel {
 namespace {
 
@@ -135,16 +133,6 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
         std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),
         {offset, offset + size, list});
   }
-}
-
-bool MemoryPlan::has(const std::string& name) const {
-  return std::any_of(items_.begin(), items_.end(), [&](const MemoryItem& item) { return item.name == name; });
-}
-
-const MemoryItem& MemoryPlan::find(const std::string& name) const {
-  const auto it = std::find_if(items_.begin(), items_.end(), [&](const MemoryItem& item) { return item.name == name; });
-  require(it != items_.end(), "MemoryPlan: no item is called '" + name + "'");
-  return *it;
 }
 
 std::vector<std::pair<std::string, std::size_t>> MemoryPlan::bytes_by_kind() const {

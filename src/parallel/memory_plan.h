@@ -49,8 +49,6 @@ class MemoryPlan {
   const std::vector<MemoryItem>& items() const { return items_; }
   std::size_t bytes_of(Allocation allocation) const { return bytes_[static_cast<std::size_t>(allocation)]; }
   std::size_t total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), std::size_t{0}); }
-  const MemoryItem& find(const std::string& name) const;  // InternalError when there is none
-  bool has(const std::string& name) const;
   // Sums by kind, before sharing.
   std::vector<std::pair<std::string, std::size_t>> bytes_by_kind() const;
 

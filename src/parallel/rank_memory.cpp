@@ -1,5 +1,3 @@
-#include "parallel/rank_memory.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,7 +7,7 @@
 #include "ops/op_context.h"
 #include "ops/quantize.h"
 #include "parallel/program/program_waits.h"
-#include "parallel/quantized_weights.h"
+#include "parallel/rank_plan.h"
 
 namespace plait::parallel {
 namespace {

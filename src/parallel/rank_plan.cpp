@@ -12,7 +12,6 @@
 #include "core/collective.h"
 #include "core/error.h"
 #include "model/model_flops.h"
-#include "parallel/rank_memory.h"
 #include "parallel/schedule/braids.h"
 #include "parallel/schedule/pass_messages.h"
 #include "parallel/schedule/planned_schedule.h"

@@ -1,6 +1,6 @@
 // The tensors in the arena of one rank: which there are, of which shape, and which item of the memory plan each is in.
 //
-// plan_memory() (parallel/rank_memory.h) lists them; whoever has an arena of that plan finds every tensor by this list.
+// plan_memory() lists them; whoever has an arena of that plan finds every tensor by this list.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ enum class StateTensor {
   evaluation_sums,  // [2]: of losses, and of targets that do not count
   arrival,
   optimizer_state,
-  quantized_weights,  // FP8 operands: parallel/quantized_weights.h
+  quantized_weights,  // FP8 operands: QuantizedWeights (parallel/flat_layout.h)
   weight_scales,      // [weights, ops::scale_floats]: ops::Quantized::scale of each
   rope_table,
   op_workspace,
@@ -49,5 +49,9 @@ struct RankTensors {
   std::vector<StateTensorPlace> state;
   std::vector<BufferTensorPlace> buffers;
 };
+
+// Fills `plan.memory` and `plan.tensors`: which tensors there are, how large, and when they live. Everything else is there.
+struct RankPlan;
+void plan_memory(RankPlan& plan);
 
 }  // namespace plait::parallel

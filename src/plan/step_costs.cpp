@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "parallel/program/program_set.h"
-#include "parallel/quantized_weights.h"
 
 namespace plait::plan {
 namespace {

@@ -1,7 +1,15 @@
 // What is enqueued on streams, captured once and launched again and again: a CUDA graph.
+//
+// A training step as one launch: launches of a small model's step take the host longer than the step takes the device. A graph
+// has nothing in it that varies from step to step, so all of that comes from memory at fixed addresses: settings (ops/adamw.h),
+// batches (StagedBatches), and how far the streams have got (add_on_stream). Addresses and timed events are those of a step's
+// slot, so each slot has a graph of its own. A graph runs when everything before it on its stream has run: steps do not overlap
+// at their ends. Links have no place in it: their counters tell each message from the one before by values that go on from step
+// to step.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -27,5 +35,9 @@ class CudaGraph {
   struct Executable;
   std::unique_ptr<Executable> executable_;
 };
+
+// Adds to a counter in pinned host memory that only this stream writes. In a graph, which would write the same value in every
+// launch, this is what write_value is elsewhere. CUDA only.
+void add_on_stream(StreamRef stream, std::uint32_t* counter, std::uint32_t count);
 
 }  // namespace plait::runtime

@@ -33,4 +33,14 @@ class DeviceActivities {
   std::string why_missing_;
 };
 
+// A named range on the issuing thread, for profilers (NVTX). Costs next to nothing while none is attached; nothing at all where
+// plait is built without CUDA.
+class ProfilerRange {
+ public:
+  explicit ProfilerRange(const char* name);
+  ~ProfilerRange();
+  ProfilerRange(const ProfilerRange&) = delete;
+  ProfilerRange& operator=(const ProfilerRange&) = delete;
+};
+
 }  // namespace plait::runtime

@@ -5,8 +5,6 @@
 #include <map>
 #include <tuple>
 
-#include "parallel/program/repeated_instructions.h"
-
 namespace plait::runtime {
 namespace {
 
@@ -15,6 +13,11 @@ using Alike = std::vector<int>;  // instructions of one graph
 
 constexpr std::size_t most_timed = 4;  // of a kind, one after the other
 constexpr int rounds = 3;              // of which the fastest counts
+
+bool computes(const Instruction& i) {
+  return i.kind == parallel::InstructionKind::forward || i.kind == parallel::InstructionKind::loss ||
+         i.kind == parallel::InstructionKind::backward_input || i.kind == parallel::InstructionKind::backward_weight;
+}
 
 // What takes as long.
 auto kind_of(const parallel::Program& program, const Instruction& i) {
@@ -37,10 +40,25 @@ double synchronize_milliseconds(const std::vector<CudaGraph>& graphs, StreamRef 
 
 }  // namespace
 
+std::vector<std::vector<int>> repeated_instructions(const parallel::Program& program) {
+  std::map<Instruction, std::vector<int>> alike;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    if (!computes(program.at(n))) continue;
+    Instruction i = program.at(n);
+    i.micro_batch = -1;
+    i.waits.clear();
+    alike[std::move(i)].push_back(n);
+  }
+  std::vector<std::vector<int>> lists;
+  for (auto& [instruction, list] : alike) lists.push_back(std::move(list));
+  std::ranges::sort(lists);
+  return lists;
+}
+
 InstructionGraphs::InstructionGraphs(const parallel::Program& program, const std::function<StreamRef(int)>& stream_of,
                                      const std::function<void(int)>& issue)
     : graph_of_(program.instructions.size(), -1) {
-  const std::vector<Alike> all = parallel::repeated_instructions(program);
+  const std::vector<Alike> all = repeated_instructions(program);
   std::map<decltype(kind_of(program, Instruction())), std::vector<const Alike*>> kinds;
   std::size_t computing = 0, captured = 0;
   for (const Alike& alike : all) {

@@ -16,6 +16,10 @@
 
 namespace plait::runtime {
 
+// Instructions of segments that do the same on the same memory, as in micro-batches that have the same slots: a list for each
+// work, in the order of their first. There are as many lists for any number of micro-batches.
+std::vector<std::vector<int>> repeated_instructions(const parallel::Program& program);
+
 class InstructionGraphs {
  public:
   // What takes the device longer than this hides its launches, some ten, from any host.

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "runtime/device_activities.h"
 #include "runtime/interpreter.h"
-#include "runtime/profiler_range.h"
 
 namespace plait::runtime {
 

@@ -2,8 +2,6 @@
 #include "core/error.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/device_activities.h"
-#include "runtime/profiler_range.h"
-#include "runtime/step_graph.h"
 
 namespace plait::runtime {
 

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/stream.h"
 #include "parallel/program/program_set.h"
-#include "runtime/step_graph.h"
+#include "runtime/cuda_graph.h"
 
 namespace plait::runtime {
 

@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "ops/adamw.h"
-#include "parallel/quantized_weights.h"
 
 namespace plait::runtime {
 namespace {

@@ -17,7 +17,7 @@
 #include "parallel/ledger.h"
 #include "parallel/program/program.h"
 #include "parallel/trace_events.h"
-#include "runtime/issue_observer.h"
+#include "runtime/step_inputs.h"
 
 namespace plait::runtime {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "parallel/program/program.h"
 #include "parallel/rank_plan.h"
 #include "runtime/rank_buffers.h"
+#include "runtime/step_inputs.h"
 
 namespace plait::runtime {
 
@@ -28,5 +30,16 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
 
 // Where a segment's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
 std::int64_t execution_order(const parallel::Instruction& instruction, int segments);
+
+// A place in a step where a tensor first held a value that is not finite.
+struct NonFinite {
+  std::int64_t order = -1;  // in the execution of the whole model, comparable between ranks; -1: before the step
+  std::string where;        // "forward micro-batch 0 segment 3: qkv"
+};
+
+// For a step that halted: repeats it and returns the first tensor that is not finite. nullopt if all of this rank's tensors
+// are finite. Collective; blocks.
+class Interpreter;
+std::optional<NonFinite> synchronize_find_non_finite(Interpreter& interpreter, BatchSource& batches);
 
 }  // namespace plait::runtime

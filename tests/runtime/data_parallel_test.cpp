@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "parallel/schedule_kinds.h"
-#include "runtime/non_finite.h"
 #include "runtime/rank_threads.h"
 
 namespace plait::runtime {

@@ -1,6 +1,4 @@
 // Steps that are launched whole, as CUDA graphs: the same bits, and everything else that a step does, as kernel by kernel.
-#include "runtime/step_graph.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +16,6 @@
 #include "core/stream.h"
 #include "parallel/program/program_set.h"
 #include "runtime/cuda_graph.h"
-#include "runtime/non_finite.h"
 #include "runtime/quiet_steps.h"
 #include "runtime/rank_threads.h"
 

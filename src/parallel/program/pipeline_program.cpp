@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "ops/quantize.h"
-#include "parallel/program/computed_beside.h"
 #include "parallel/program/program_set.h"
 #include "parallel/program/program_waits.h"
 #include "parallel/schedule/braids.h"

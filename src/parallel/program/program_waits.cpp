@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 namespace plait::parallel {
 namespace {
@@ -10,16 +11,44 @@ namespace {
 // position of the first step stands for the previous step.
 constexpr int none = -1;
 
-// Rows of one number per stream. Of a buffer: its latest reads. Of a position: what is known to have run, on each stream the
-// latest position.
-class StreamTable {
+// Goes through the positions in order. Of each it knows what is sure to have run before: on each stream the latest position.
+class Walk {
  public:
-  StreamTable(std::size_t rows, std::size_t streams) : streams_(streams), numbers_(rows * streams, none) {}
-  int* row(int index) { return numbers_.data() + static_cast<std::size_t>(index) * streams_; }
+  explicit Walk(const Program& program)
+      : program_(program),
+        count_(static_cast<int>(program.instructions.size())),
+        streams_(program.streams.size()),
+        known_(2 * program.instructions.size() * streams_, none),
+        last_on_stream_(streams_, none) {}
+
+  // What the instruction before it on its stream and those that it waits for have known.
+  void begin(int position) {
+    position_ = position;
+    const Instruction& i = program_.at(position % count_);
+    const int before = last_on_stream_[static_cast<std::size_t>(i.stream)];
+    if (before != none) know(before);
+    for (const int awaited : i.waits) {
+      const int other = position - position % count_ + awaited - (awaited > position % count_ ? count_ : 0);
+      if (other >= 0) know(other);
+    }
+  }
+  bool knows(int other) { return row(position_)[stream_of(other)] >= other; }
+  void know(int other) {
+    int *known = row(position_), *more = row(other);
+    for (std::size_t s = 0; s < streams_; ++s) known[s] = std::max(known[s], more[s]);
+  }
+  std::span<const int> known() { return {row(position_), streams_}; }
+  void end() { row(position_)[stream_of(position_)] = last_on_stream_[stream_of(position_)] = position_; }
 
  private:
+  int* row(int position) { return known_.data() + static_cast<std::size_t>(position) * streams_; }
+  std::size_t stream_of(int position) const { return static_cast<std::size_t>(program_.at(position % count_).stream); }
+
+  const Program& program_;
+  int count_, position_ = 0;
   std::size_t streams_;
-  std::vector<int> numbers_;
+  std::vector<int> known_;  // [position][stream]
+  std::vector<int> last_on_stream_;
 };
 
 // What each instruction reads and writes, with buffers numbered.
@@ -46,90 +75,87 @@ Uses number_uses(const Program& program, const std::vector<Bucket>& buckets) {
   return uses;
 }
 
+// In quarters of a block. A segment is half a block, or like one; in parts, each of them has its share of that.
+int quarters(const Program& program, const Instruction& i) {
+  if (!computes_segment(i.kind)) return 0;
+  return i.kind == InstructionKind::backward_weight ? 2 : 2 / program.segment(i.segment).parts;
+}
+
 }  // namespace
 
 void derive_waits(Program& program, const std::vector<Bucket>& buckets) {
   const int count = static_cast<int>(program.instructions.size());
   const std::size_t streams = program.streams.size();
   const Uses uses = number_uses(program, buckets);
-  std::vector<int> last_write(uses.buffers, none);
-  StreamTable last_read(uses.buffers, streams);
-  StreamTable finished(static_cast<std::size_t>(2 * count), streams);  // known when it has run
-  std::vector<int> last_on_stream(streams, none), needed;
-
+  std::vector<int> last_write(uses.buffers, none), needed;
+  std::vector<int> last_reads(uses.buffers * streams, none);  // [buffer][stream]
+  Walk walk(program);
   for (int position = 0; position < 2 * count; ++position) {
     Instruction& i = program.instructions[static_cast<std::size_t>(position % count)];
-    const auto stream = static_cast<std::size_t>(i.stream);
-    const auto stream_at = [&](int other) {
-      return static_cast<std::size_t>(program.instructions[static_cast<std::size_t>(other % count)].stream);
-    };
-    int* known = finished.row(position);
-    const auto know = [&](int other) {
-      const int* more = finished.row(other);
-      for (std::size_t s = 0; s < streams; ++s) known[s] = std::max(known[s], more[s]);
-    };
-    if (last_on_stream[stream] != none) know(last_on_stream[stream]);
-    const int step_begin = position - position % count;
-    for (const int awaited : i.waits) {
-      const int other = step_begin + awaited - (awaited > position % count ? count : 0);
-      if (other >= 0) know(other);
-    }
-
+    const auto reads_of = [&](const Use& use) { return last_reads.data() + static_cast<std::size_t>(use.buffer) * streams; };
+    walk.begin(position);
     needed.clear();
     const std::vector<Use>& here = uses.of[static_cast<std::size_t>(position % count)];
     for (const Use& use : here) {
       needed.push_back(last_write[static_cast<std::size_t>(use.buffer)]);
-      const int* reads = last_read.row(use.buffer);
-      if (use.writes) needed.insert(needed.end(), reads, reads + streams);
+      if (use.writes) needed.insert(needed.end(), reads_of(use), reads_of(use) + streams);
     }
     // Latest first: it often implies the others.
     std::erase(needed, none);
     std::sort(needed.rbegin(), needed.rend());
     for (const int other : needed) {
-      if (known[stream_at(other)] >= other) continue;
-      know(other);
+      if (walk.knows(other)) continue;
+      walk.know(other);
       if (position >= count) i.waits.push_back(other % count);
     }
     for (const Use& use : here) {
-      int* reads = last_read.row(use.buffer);
       if (use.writes) {
         last_write[static_cast<std::size_t>(use.buffer)] = position;
-        std::fill(reads, reads + streams, none);
+        std::fill_n(reads_of(use), streams, none);
       } else {
-        reads[stream] = position;
+        reads_of(use)[i.stream] = position;
       }
     }
-    known[stream] = position;
-    last_on_stream[stream] = position;
+    walk.end();
   }
 }
 
 ProgramOrder::ProgramOrder(const Program& program)
     : count_(static_cast<int>(program.instructions.size())), streams_(program.streams.size()) {
-  StreamTable finished(static_cast<std::size_t>(2 * count_), streams_);
-  std::vector<int> last_on_stream(streams_, none);
+  Walk walk(program);
   for (int position = 0; position < 2 * count_; ++position) {
-    const Instruction& i = program.at(position % count_);
-    int* known = finished.row(position);
-    const auto know = [&](int other) {
-      const int* more = finished.row(other);
-      for (std::size_t s = 0; s < streams_; ++s) known[s] = std::max(known[s], more[s]);
-    };
-    const auto stream = static_cast<std::size_t>(i.stream);
-    if (last_on_stream[stream] != none) know(last_on_stream[stream]);
-    for (const int awaited : i.waits) {
-      const int other = position - position % count_ + awaited - (awaited > position % count_ ? count_ : 0);
-      if (other >= 0) know(other);
-    }
-    if (position >= count_) known_.insert(known_.end(), known, known + streams_);
-    known[stream] = position;
-    last_on_stream[stream] = position;
+    walk.begin(position);
+    if (position >= count_) known_.insert(known_.end(), walk.known().begin(), walk.known().end());
+    walk.end();
   }
 }
 
 int ProgramOrder::last_before(int n, int stream) const {
   const int position = known_[static_cast<std::size_t>(n) * streams_ + static_cast<std::size_t>(stream)];
   return position - count_;  // none, -1, becomes -count() - 1
+}
+
+void find_computed_beside(Program& program) {
+  const int count = static_cast<int>(program.instructions.size());
+  const auto is_computed = [&](int n) { return program.stream_of(program.at(n)).role == StreamRole::compute; };
+  int input = -1;  // the last computed instruction that exchanges so far have waited for
+  for (int n = 0; n < count; ++n) {
+    Instruction& i = program.instructions[static_cast<std::size_t>(n)];
+    if (program.stream_of(i).role != StreamRole::exchange) continue;
+    for (const int awaited : i.waits) {
+      // A later one is the step's before it.
+      if (awaited < n && is_computed(awaited)) input = std::max(input, awaited);
+    }
+    if (!communicates_in_pass(i)) continue;
+    i.beside = 0;
+    for (int k = input + 1; k < count && i.beside < most_beside; ++k) {
+      if (!is_computed(k)) continue;
+      const auto needs = [&](int awaited) { return awaited >= n && awaited < k && program.at(awaited).stream == i.stream; };
+      if (std::ranges::any_of(program.at(k).waits, needs)) break;
+      i.beside += quarters(program, program.at(k));
+    }
+    i.beside = std::min(i.beside, most_beside);
+  }
 }
 
 }  // namespace plait::parallel

@@ -1,4 +1,4 @@
-// What an instruction has to wait for follows from the buffers that it uses.
+// What follows from the buffers that instructions use: what each has to wait for, and so what may run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,10 @@ namespace plait::parallel {
 // Fills the waits of a program from its buffer uses, this step's and the previous one's; leaves out those that others imply.
 // Waits that are there already stay. `buckets`: of the rank's flat layout.
 void derive_waits(Program& program, const std::vector<Bucket>& buckets);
+
+// Fills Instruction::beside of a program whose waits are filled: what is computed while an exchange is under way, from where
+// its input is there to where its result is needed.
+void find_computed_beside(Program& program);
 
 // What streams and waits of a program, which are filled, say of the order in which its instructions run, in every step but the
 // first.

@@ -1,5 +1,5 @@
 #include "core/cuda_check.h"
-#include "runtime/step_graph.h"
+#include "runtime/cuda_graph.h"
 
 namespace plait::runtime {
 namespace {

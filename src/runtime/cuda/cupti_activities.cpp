@@ -1,6 +1,7 @@
 #include <cupti.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -239,5 +240,8 @@ std::vector<parallel::DeviceActivity> DeviceActivities::synchronize_take() {
   }
   return activities;
 }
+
+ProfilerRange::ProfilerRange(const char* name) { static_cast<void>(nvtxRangePushA(name)); }
+ProfilerRange::~ProfilerRange() { static_cast<void>(nvtxRangePop()); }
 
 }  // namespace plait::runtime

@@ -1,5 +1,3 @@
-#include "parallel/program/repeated_instructions.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,9 +5,12 @@
 #include <vector>
 
 #include "parallel/program_sets.h"
+#include "runtime/instruction_graphs.h"
 
 namespace plait::parallel {
 namespace {
+
+using runtime::repeated_instructions;
 
 SetSpec repeated_spec(int ranks, int micro_batches) {
   return {.schedule = {.kind = ScheduleKind::one_f_one_b, .ranks = ranks, .micro_batches = micro_batches}};

@@ -1,7 +1,8 @@
+#include "runtime/step_inputs.h"
+
 #include <cstring>
 
 #include "core/error.h"
-#include "runtime/step_graph.h"
 
 namespace plait::runtime {
 
