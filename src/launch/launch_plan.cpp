@@ -1,7 +1,4 @@
 #include "launch/launch_plan.h"
-
-#include <spdlog/fmt/fmt.h>
-
 #include <algorithm>
 
 #include "config/job_rules.h"

@@ -31,9 +31,4 @@ struct LaunchPlan {
 // result of join_job() (agreement.h), if this process has already joined the other ranks.
 LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
 
-// This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
-// (external). Opens the rendezvous (launch/job_rendezvous.h) unless it is `joined`. ConfigError if the mode is external and the
-// environment does not give the position.
-std::optional<RankContext> rank_from_environment(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
-
 }  // namespace plait::launch

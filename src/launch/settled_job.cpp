@@ -4,7 +4,6 @@
 #include <spdlog/fmt/ranges.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 

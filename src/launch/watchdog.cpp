@@ -3,11 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <functional>
-#include <limits>
 #include <map>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
