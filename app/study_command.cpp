@@ -16,7 +16,7 @@
 #include "interop/trained_model.h"
 #include "launch/stop_signals.h"
 #include "site/devices.h"
-#include "site/live_graph.h"
+#include "site/site_planning.h"
 #include "study/display.h"
 #include "study/expression.h"
 #include "study/progress.h"

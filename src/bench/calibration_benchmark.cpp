@@ -21,8 +21,9 @@
 #include "parallel/program/exchanges.h"
 #include "plan/step_costs.h"
 #include "site/calibration_cache.h"
-#include "site/live_graph.h"
 #include "site/outside_launcher.h"
+#include "site/site_planning.h"
+#include "topology/routes.h"
 
 namespace plait::bench {
 namespace {
@@ -341,11 +342,11 @@ void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, con
 }
 
 // One pair of GPUs for each kind of link; CPUs have none.
-std::vector<site::LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
-  const std::vector<site::LinkedPair> any{{"", 0, 1}};
+std::vector<topology::LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
+  const std::vector<topology::LinkedPair> any{{"", 0, 1}};
   if (!gpus) return any;
   try {
-    std::vector<site::LinkedPair> pairs = site::a_pair_of_each_link(site::live_graph(ranks));
+    std::vector<topology::LinkedPair> pairs = topology::a_pair_of_each_link(site::live_graph(ranks));
     return pairs.empty() ? any : pairs;
   } catch (const ConfigError& error) {
     request.note(fmt::format("using messages between ranks 0 and 1 for all pairs: {}", error.what()));
@@ -357,11 +358,11 @@ std::vector<site::LinkedPair> pairs_to_measure(const CalibrationRequest& request
 void measure_messages(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   const bool gpus = launch_plan.devices.front().is_cuda();
-  const std::vector<site::LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
+  const std::vector<topology::LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
   P2pBenchmarkRequest bench;
   bench.ranks = request.ranks;
   bench.ranks.ranks = launch_plan.ranks;
-  for (const site::LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
+  for (const topology::LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
   bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
   bench.rounds = request.rounds;
   bench.products = false;

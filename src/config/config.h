@@ -282,7 +282,7 @@ struct CommConfig {
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   RequiredPath require = RequiredPath::none;
   std::optional<CollectiveWay> exchanges;  // nothing: auto
-  // What auto is on this machine, no key (site/collective_way.h). Nothing: the library.
+  // What auto is on this machine, no key (site/site_planning.h). Nothing: the library.
   std::optional<CollectiveWay> collectives_here;
   std::optional<CollectiveWay> reductions;  // nothing: auto
   double bucket_mb = 0;                     // 0: auto, a sixteenth of the gradients but 25 to 200

@@ -7,14 +7,21 @@
 #include <cctype>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "site/environment_number.h"
+#include "core/whole_number.h"
 
 namespace plait::site {
 namespace {
+
+// The variable as a number; -1: not set, or not a number from 0 on.
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::max(whole_number<int>(text).value_or(-1), -1) : -1;
+}
 
 // A launcher that sets a process's place in the environment.
 struct OutsideLauncher {
@@ -144,5 +151,24 @@ LaunchMode launch_mode(const Config& config) {
 }
 
 std::string local_rank_variable() { return launcher_of_ranks().local_rank; }
+
+int number_of(const char* variable, std::vector<ConfigProblem>& problems, int least) {
+  const int number = number_in(variable);
+  if (number >= least) return number;
+  const char* text = std::getenv(variable);
+  const std::string rule =
+      text ? "must be a number from " + std::to_string(least) + " to " + std::to_string(std::numeric_limits<int>::max())
+           : "is missing";
+  problems.push_back({std::string("environment variable ") + variable, text ? text : "", rule, "", 0});
+  return 0;
+}
+
+void check_place(int rank, int size, const char* rank_name, std::vector<ConfigProblem>& problems) {
+  if (problems.empty() && rank >= size) {
+    problems.push_back({std::string("environment variable ") + rank_name, std::to_string(rank),
+                        "must be less than the number of ranks, " + std::to_string(size), "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
 
 }  // namespace plait::site

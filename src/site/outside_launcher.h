@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
+#include "core/error.h"
 
 namespace plait::site {
 
@@ -34,5 +36,11 @@ OutsidePlace outside_place(const Config& config);
 
 // The variable that holds the rank within the host, for messages.
 std::string local_rank_variable();
+
+// The number that a launcher passes in an environment variable, from `least` on; otherwise adds to `problems`.
+int number_of(const char* variable, std::vector<ConfigProblem>& problems, int least = 0);
+
+// Throws the problems, and one of its own for a rank that is not below the number of ranks.
+void check_place(int rank, int size, const char* rank_name, std::vector<ConfigProblem>& problems);
 
 }  // namespace plait::site

@@ -11,14 +11,14 @@
 #include "core/error.h"
 #include "parallel/rank_plan.h"
 #include "site/calibration_cache.h"
-#include "site/collective_way.h"
 #include "site/devices.h"
-#include "site/live_graph.h"
 #include "site/outside_launcher.h"
 #include "site/rank_binding.h"
 #include "topology/assumed_topology.h"
 #include "topology/gpu_models.h"
 #include "topology/import.h"
+#include "topology/live.h"
+#include "topology/part.h"
 
 namespace plait::site {
 namespace {
@@ -35,6 +35,15 @@ struct Place {
 DeviceChoice devices_at_hand(Config config, bool elsewhere) {
   if (elsewhere) config.launch.device = "auto";
   return choose_devices(config);
+}
+
+// True if the configuration leaves open how collectives travel.
+bool leaves_way_open(const Config& config) {
+  const CommConfig& comm = config.comm;
+  const bool open = std::ranges::any_of(axis_table, [&](const AxisRow& row) {
+    return row.way != WayKey::none && config.parallel.size[row.axis] != 1 && !comm.way_along(row.axis);
+  });
+  return open && !comm.p2p && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
 }
 
 class Planning {
@@ -293,6 +302,29 @@ class Planning {
 };
 
 }  // namespace
+
+topology::Graph live_graph(int gpus) {
+  // GPUs that this process does not see cannot hold a rank.
+  topology::Graph graph = topology::part_of(topology::discover_live().graph, [&](const topology::Node& node) {
+    return node.kind != topology::NodeKind::gpu || node.index < gpus;
+  });
+  if (static_cast<int>(topology::gpus_of(graph).size()) < gpus) {
+    throw ConfigError(
+        "placement.topology: not all of this machine's GPUs were found (see `plait topo`); give a file, or placement.strategy: "
+        "order");
+  }
+  return graph;
+}
+
+std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
+  if (!leaves_way_open(config) || kind != DeviceKind::cuda || fabric.hosts() != 1) return std::nullopt;
+  for (int to = 1; to < fabric.gpus(); ++to) {
+    for (int from = 0; from < to; ++from) {
+      if (!fabric.way(from, to).link.starts_with("NV")) return std::nullopt;
+    }
+  }
+  return CollectiveWay::links;
+}
 
 JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
   return Planning(config, wish).site(vocab);

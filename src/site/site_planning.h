@@ -31,6 +31,15 @@ struct PlanningWish {
   int gpus_per_host = 0;  // with `network`; 0: eight
 };
 
+// This machine with only the first `gpus` GPUs, numbered as in CUDA: all that this process sees. ConfigError if discovery does
+// not find them all.
+topology::Graph live_graph(int gpus);
+
+// The value for CommConfig::collectives_here, which comm.exchanges and comm.reductions: auto stand for. Links if all GPUs of
+// `fabric` are on one host and every two of them are joined by NVLink (for the consequences see parallel::choose_exchanges and
+// choose_reductions). nullopt otherwise, and if the configuration sets both ways, or the links' transports.
+std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
+
 // The place where a job is to run, with the known facts about it.
 struct JobSite {
   plan::Machine machine;

@@ -376,4 +376,19 @@ PairSummary Routes::summary(int from, int to, const Path& path) const {
   return summary;
 }
 
+std::vector<LinkedPair> a_pair_of_each_link(const Graph& graph) {
+  const Routes routes(graph);
+  const int gpus = static_cast<int>(routes.gpus().size());
+  std::set<std::string> known{"none"};
+  std::vector<LinkedPair> pairs;
+  for (int from = 0; from < gpus; ++from) {
+    for (int to = from + 1; to < gpus; ++to) {
+      const std::string link =
+          routes.summary(routes.gpus()[static_cast<std::size_t>(from)], routes.gpus()[static_cast<std::size_t>(to)]).link;
+      if (known.insert(link).second) pairs.push_back({link, from, to});
+    }
+  }
+  return pairs;
+}
+
 }  // namespace plait::topology

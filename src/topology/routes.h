@@ -121,4 +121,12 @@ class Routes {
   mutable std::map<int, Relays> relays_;                       // by host
 };
 
+struct LinkedPair {
+  std::string link;      // "NV18"
+  int from = 0, to = 1;  // indices into gpus_of()
+};
+
+// The first pair, by GPU number, for every kind of link between two GPUs; pairs without a way between them are left out.
+std::vector<LinkedPair> a_pair_of_each_link(const Graph& graph);
+
 }  // namespace plait::topology

@@ -16,9 +16,9 @@
 #include "core/temporary_directory.h"
 #include "launch/settled_job.h"
 #include "site/calibration_cache.h"
-#include "site/live_graph.h"
 #include "site/site_planning.h"
 #include "topology/import.h"
+#include "topology/routes.h"
 #include "topology/topology_files.h"
 
 namespace plait::bench {
@@ -139,9 +139,9 @@ TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
 }
 
 TEST(LinkedPairs, AreOneOfEachLink) {
-  const auto pairs = site::a_pair_of_each_link(topology::import_topology(topology::test::fixture("dgx1v.txt")).graph);
+  const auto pairs = topology::a_pair_of_each_link(topology::import_topology(topology::test::fixture("dgx1v.txt")).graph);
   std::vector<std::tuple<std::string, int, int>> told;
-  for (const site::LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
+  for (const topology::LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
   EXPECT_THAT(told, testing::ElementsAre(std::tuple("NV1", 0, 1), std::tuple("NV2", 0, 3), std::tuple("SYS", 0, 5)));
 }
 

@@ -1,5 +1,5 @@
 // What comm.exchanges and comm.reductions: auto stand for on a machine.
-#include "site/collective_way.h"
+#include "site/site_planning.h"
 
 #include <gtest/gtest.h>
 
