@@ -6,7 +6,6 @@
 
 #include "bench/calibration_benchmark.h"
 #include "bench_commands.h"
-#include "bench_options.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/message.h"

@@ -5,7 +5,6 @@
 
 #include "bench/collectives_benchmark.h"
 #include "bench_commands.h"
-#include "bench_options.h"
 #include "core/error.h"
 #include "core/message.h"
 #include "core/terminal.h"

@@ -10,7 +10,6 @@
 #include "bench/p2p_benchmark.h"
 #include "bench/p2p_table.h"
 #include "bench_commands.h"
-#include "bench_options.h"
 #include "core/error.h"
 #include "core/message.h"
 #include "core/terminal.h"

@@ -5,7 +5,6 @@
 
 #include "bench/ring_benchmark.h"
 #include "bench_commands.h"
-#include "bench_options.h"
 #include "core/message.h"
 #include "core/terminal.h"
 #include "core/units.h"

@@ -1,6 +1,4 @@
 // plait import HF_DIR --out RUN_DIR, plait export RUN_OR_CHECKPOINT --out HF_DIR
-#include <spdlog/fmt/fmt.h>
-
 #include <memory>
 #include <string>
 #include <vector>

@@ -30,7 +30,6 @@
 #include "plan/simulation/simulated_trace.h"
 #include "site/site_planning.h"
 #include "train/report/accuracy.h"
-#include "train/report/progress_text.h"
 #include "usage.h"
 
 namespace plait {

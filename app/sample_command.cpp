@@ -1,5 +1,4 @@
 // plait sample WEIGHTS --prompt TEXT
-#include <cstdio>
 #include <iostream>
 #include <memory>
 

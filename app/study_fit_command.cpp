@@ -1,6 +1,4 @@
 // plait study fit DIR [--json] [--confidence SHARE] [--bootstraps N] [--seed N]
-#include <spdlog/fmt/fmt.h>
-
 #include <iostream>
 #include <memory>
 

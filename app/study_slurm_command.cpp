@@ -2,7 +2,6 @@
 // study round DIR N [--only EXPR], plait study collect DIR [--json]
 #include <spdlog/fmt/fmt.h>
 
-#include <iostream>
 #include <memory>
 
 #include "checkpoint/run_directory.h"

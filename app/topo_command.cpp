@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "bench/pair_measurements.h"
-#include "bench_options.h"
 #include "commands.h"
 #include "core/cpu_binding.h"
 #include "core/message.h"
@@ -14,6 +13,7 @@
 #include "site/rank_binding.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
+#include "topology/gpu_path.h"
 #include "topology/import.h"
 #include "topology/replicate.h"
 #include "topology/topology_json.h"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "checkpoint/run_directory.h"
 #include "commands.h"
@@ -16,7 +15,6 @@
 #include "core/message.h"
 #include "core/terminal.h"
 #include "interop/trained_model.h"
-#include "launch/agreement.h"
 #include "launch/settled_job.h"
 #include "launch/stop_signals.h"
 #include "plan/report.h"

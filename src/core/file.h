@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,21 @@ class File {
   static File open(const std::filesystem::path& path, int flags, const char* purpose);
   FileDescriptor descriptor_;
   std::filesystem::path path_;
+};
+
+// A file under a temporary name: the destructor removes it, unless it was renamed.
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(std::filesystem::path path) : path_(std::move(path)) {}
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+  ~UnfinishedFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+
+ private:
+  const std::filesystem::path path_;
 };
 
 // Throws the error of a refused operation in the form of File's failures: "cannot use PATH: Permission denied; check ...".

@@ -9,7 +9,6 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "train/unfinished_file.h"
 
 namespace plait::train {
 namespace {

@@ -8,7 +8,6 @@
 #include <numbers>
 #include <numeric>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "checkpoint/safetensors.h"
@@ -19,12 +18,12 @@
 #include "data/tokenizer.h"
 #include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
+#include "interop/any_weights.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"
 #include "train/initial_weights.h"
 #include "train/session.h"
 #include "train/training_checkpoint.h"
-#include "train/unfinished_file.h"
 
 namespace plait::train {
 namespace {

@@ -13,6 +13,7 @@
 #include "data/tokenizer.h"
 #include "interop/foreign_weights.h"
 #include "launch/stop_agreement.h"
+#include "core/status_line.h"
 #include "launch/stop_signals.h"
 #include "train/incarnation.h"
 #include "train/job.h"

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/file.h"
+#include "runtime/device_activities.h"
 
 namespace plait::train {
 namespace {

@@ -11,7 +11,6 @@
 #include "comm/meeting.h"
 #include "launch/rank_context.h"
 #include "parallel/trace_events.h"
-#include "runtime/device_activities.h"
 #include "runtime/interpreter.h"
 
 namespace plait::train {
