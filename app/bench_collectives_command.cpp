@@ -22,17 +22,11 @@ struct CollectivesOptions {
   bool json = false;
 };
 
-std::string collective_names() {
-  std::string listed;
-  for (const bench::CollectiveKind kind : bench::all_collectives()) listed += (listed.empty() ? "" : ", ") + to_string(kind);
-  return listed;
-}
-
 std::vector<bench::CollectiveKind> kinds(const std::vector<std::string>& names) {
   std::vector<bench::CollectiveKind> found;
   for (const std::string& name : names) {
-    const auto kind = bench::collective_named(name);
-    if (!kind) throw ConfigError({{"--only", name, "must be one of " + collective_names(), "", 0}});
+    const auto kind = named<bench::CollectiveKind>(name);
+    if (!kind) throw ConfigError({{"--only", name, "must be one of " + names_listed<bench::CollectiveKind>(", "), "", 0}});
     found.push_back(*kind);
   }
   return found.empty() ? bench::all_collectives() : found;
@@ -48,7 +42,7 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
   auto o = std::make_shared<CollectivesOptions>();
   add_rank_options(*collectives, o->request.ranks, o->timeout_s);
   add_size_options(*collectives, o->request.sizes);
-  collectives->add_option("--only", o->only, "Only these of " + collective_names())->delimiter(',');
+  collectives->add_option("--only", o->only, "Only these of " + names_listed<bench::CollectiveKind>(", "))->delimiter(',');
   collectives->add_option("--type", o->type, "Element type")->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
   collectives->add_option("--rounds", o->request.rounds, "Rounds; every time is their median")
       ->capture_default_str()

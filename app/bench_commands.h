@@ -1,4 +1,4 @@
-// The subcommands of `plait bench`, one function each, and the options they share. Each registers itself with `bench`.
+// The subcommands of `plait bench`, one function each, and the options that they share. Each registers itself with `bench`.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -8,7 +8,6 @@
 
 #include "bench/concurrent_benchmark.h"
 #include "bench/p2p_benchmark.h"
-#include "bench/p2p_table.h"
 #include "bench_commands.h"
 #include "core/error.h"
 #include "core/message.h"

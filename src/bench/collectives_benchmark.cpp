@@ -262,6 +262,38 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
 
 }  // namespace
 
+std::vector<CollectiveKind> all_collectives() {
+  std::vector<CollectiveKind> kinds;
+  for (const Name<CollectiveKind>& kind : names<CollectiveKind>) kinds.push_back(kind.value);
+  return kinds;
+}
+
+double bus_bandwidth_factor(CollectiveKind kind, int ranks) {
+  require(ranks > 0, "bus_bandwidth_factor: no ranks");
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (kind) {
+    case CollectiveKind::all_reduce: return 2 * others;
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all: return others;
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast: return 1;
+  }
+  throw InternalError("a collective without a bus bandwidth");
+}
+
+std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks) {
+  return is_in_place(kind) ? elements : elements / ranks;
+}
+
+bool has_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
+}
+
+bool has_root(CollectiveKind kind) { return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast; }
+
+bool is_in_place(CollectiveKind kind) { return kind == CollectiveKind::all_reduce || has_root(kind); }
+
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output) {
   require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");
   const launch::LaunchPlan plan = plan_bench(request.ranks, request.argv);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/bench_ranks.h"
-#include "bench/nominal_rate.h"
+#include "bench/link_speed.h"
 #include "comm/p2p/link.h"
 
 namespace plait::bench {

@@ -10,7 +10,7 @@
 
 #include "bench/bench_ranks.h"
 #include "bench/link_methods.h"
-#include "bench/nominal_rate.h"
+#include "bench/link_speed.h"
 #include "bench/sizes.h"
 
 namespace plait::bench {
@@ -62,5 +62,11 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 //   most_gb_per_s       the rate when the method was offered as many messages as it can move
 // Returns the exit status. CommError when a message arrives wrong or not at all.
 int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output);
+
+// The result for people: a row per method and size for each pair, then the products during messages; `brief`: a row per method,
+// with its best rates. For lines of `width` columns.
+std::string p2p_table(const nlohmann::ordered_json& result, bool brief, int width);
+// For a result with "before_after": a line for each pair, at most 80 columns; warnings are folded.
+std::string before_after_table(const nlohmann::ordered_json& result, int width);
 
 }  // namespace plait::bench

@@ -2,17 +2,42 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "bench/bench_ranks.h"
-#include "bench/message_load.h"
-#include "bench/product_load.h"
+#include "bench/pattern.h"
 #include "bench/sizes.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "core/statistics.h"
+#include "ops/linear.h"
 
 namespace plait::bench {
 namespace {
+
+// The load must still fit if the run is slower than the trial.
+constexpr double headroom = 0.9;
+
+int load(int carried) { return std::max(2, static_cast<int>(headroom * carried)); }
+
+// Normal numbers, repeated with a period that no row has: a chip's power, and so its clock, depends on the data.
+Pattern random_numbers(DType dtype, std::string_view name) {
+  constexpr std::size_t count = 262'147;  // a prime
+  std::vector<float> values(count);
+  Random(1, name).fill_normal(0, values);
+  std::vector<std::byte> block(count * size_of(dtype));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (dtype == DType::bf16) {
+      const BFloat16 value(values[i]);
+      std::memcpy(block.data() + 2 * i, &value, 2);
+    } else {
+      std::memcpy(block.data() + 4 * i, &values[i], 4);
+    }
+  }
+  return Pattern(std::move(block));
+}
 
 using Json = nlohmann::ordered_json;
 using Methods = std::vector<const PairMethod*>;
@@ -303,6 +328,46 @@ class Comparison {
 };
 
 }  // namespace
+
+std::vector<int> message_loads(const std::vector<int>& carried, std::optional<std::size_t> reference) {
+  require(!carried.empty() && reference.value_or(0) < carried.size(), "message_loads: there is no such method");
+  const int yardstick = reference ? carried[*reference] : *std::max_element(carried.begin(), carried.end());
+  const auto compares = [&](int own) { return 2 * own >= yardstick; };
+  int common = yardstick;
+  for (const int own : carried) {
+    if (compares(own)) common = std::min(common, own);
+  }
+  std::vector<int> loads;
+  for (const int own : carried) loads.push_back(load(compares(own) ? common : std::min(own, common)));
+  return loads;
+}
+
+int product_of(int message, int messages, int products) {
+  return static_cast<int>(static_cast<std::int64_t>(message) * products / messages);
+}
+
+ProductLoad::ProductLoad(DeviceMemory& memory, std::int64_t dim)
+    : dim_(dim), dtype_(memory.device().is_cuda() ? DType::bf16 : DType::f32), memory_(memory) {
+  const std::size_t bytes = matrix({}).bytes();
+  for (Buffer* buffer : {&x_, &w_, &y_}) *buffer = memory.allocate(bytes);
+  const std::size_t needed = ops::workspace_bytes(memory.device().kind, {.attention = {}, .compute = dtype_});
+  workspace_ = memory.allocate(needed);
+  context_ = ops::make_op_context(memory.device(), {workspace_.data(), DType::u8, {static_cast<std::int64_t>(needed)}});
+}
+
+void ProductLoad::synchronize_warm_up(StreamRef stream) {
+  PatternTraffic traffic(memory_);
+  traffic.synchronize_fill(stream, random_numbers(dtype_, "x"), matrix(x_), 0);
+  traffic.synchronize_fill(stream, random_numbers(dtype_, "w"), matrix(w_), 0);
+  for (int i = 0; i < 3; ++i) enqueue(stream);
+  stream.synchronize();
+  context_->set_tuning(false);
+}
+
+void ProductLoad::enqueue(StreamRef stream) {
+  ops::linear_forward(stream, *context_,
+                      {.x = matrix(x_), .w = matrix(w_), .bias = {}, .residual = {}, .y = matrix(y_), .pre_activation = {}});
+}
 
 Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
   Methods methods;

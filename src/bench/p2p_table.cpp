@@ -1,4 +1,4 @@
-#include "bench/p2p_table.h"
+#include "bench/p2p_benchmark.h"
 
 #include <spdlog/fmt/fmt.h>
 

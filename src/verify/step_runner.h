@@ -15,8 +15,8 @@
 
 namespace plait::verify {
 
-// The defaults are those of training. Verification compares any other parts with the serial run, which has the same samples and
-// otherwise the defaults.
+// The replaceable parts of a rank in a job under verification. The defaults are those of training. Verification compares any
+// other parts with the serial run, which has the same samples and otherwise the defaults.
 struct RankParts {
   std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
       train::training_plan;

@@ -61,7 +61,7 @@ TEST(BenchCollectives, TimesAndVerifiesAll) {
       ASSERT_EQ(r.result["collectives"].size(), 4u);
       double sum = 0;
       for (const Json& collective : r.result["collectives"]) {
-        const auto kind = collective_named(collective["collective"].get<std::string>());
+        const auto kind = named<CollectiveKind>(collective["collective"].get<std::string>());
         ASSERT_TRUE(kind);
         ASSERT_EQ(collective["results"].size(), 3u);
         for (const Json& row : collective["results"]) {

@@ -6,9 +6,8 @@
 
 #include "bench/bench_links.h"
 #include "bench/concurrent_benchmark.h"
+#include "bench/link_speed.h"
 #include "bench/p2p_benchmark.h"
-#include "bench/p2p_table.h"
-#include "bench/pcie_speed.h"
 #include "core/error.h"
 #include "core/error_of.h"
 #include "topology/fake_sysfs.h"
@@ -169,7 +168,7 @@ TEST(PcieSpeed, IsTheFastestSeenWhileDataMove) {
   EXPECT_EQ(until(16).gt_per_s, 16);
   machine.write(device + "current_link_speed", "2.5 GT/s PCIe\n");
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(to_string(sampler.fastest()), "16 GT/s x8 of 32 GT/s x16");
+  EXPECT_EQ(sampler.fastest().text(), "16 GT/s x8 of 32 GT/s x16");
 }
 
 TEST(PcieSpeed, OfWhatDoesNotTellItIsNotKnown) {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/p2p_table.h"
+#include "bench/p2p_benchmark.h"
 
 namespace plait::bench::test {
 namespace {

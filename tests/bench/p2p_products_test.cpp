@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/message_load.h"
+#include "bench/p2p_products.h"
 #include "core/error.h"
 
 namespace plait::bench::test {
