@@ -20,7 +20,6 @@
 #include "interop/trained_model.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
-#include "train/report/progress_text.h"
 #include "usage.h"
 
 namespace plait {
@@ -92,7 +91,7 @@ void print(const nlohmann::ordered_json& r) {
              on_device > 0 ? ", " + format_bytes(on_device, 2) + " on the device" : "");
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
   fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}",
-             train::indented(train::ledger_table(ledgers).text(width - 4)));
+             indented(train::ledger_table(ledgers).text(width - 4)));
   if (ledgers.size() > 1) {
     const int worst = train::worst_rank(ledgers);
     print_folded(

@@ -23,8 +23,8 @@
 #include "site/outside_launcher.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
+#include "train/report/ledger_text.h"
 #include "train/report/measurement.h"
-#include "train/report/overlap_bounds.h"
 #include "train/session.h"
 
 namespace plait::bench {

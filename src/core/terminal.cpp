@@ -87,6 +87,15 @@ std::string shortened(std::string_view text, int width, bool unicode) {
   return std::string(text.substr(0, end)).append(mark.substr(0, static_cast<std::size_t>(std::max(0, width))));
 }
 
+std::string indented(const std::string& text) {
+  std::string result = "    ";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    result += text[i];
+    if (text[i] == '\n' && i + 1 < text.size()) result += "    ";
+  }
+  return result;
+}
+
 std::string folded(std::string_view text, int width, int indent) {
   std::string out;
   for (std::size_t at = 0;;) {

@@ -19,6 +19,8 @@ int display_width(std::string_view text);
 // `indent` spaces, which count. Its own newlines are kept.
 std::string folded(std::string_view text, int width, int indent = 0);
 
+std::string indented(const std::string& text);  // every line by four spaces
+
 // `text`, one line without colours, if it takes up to `width` columns; else the part that fits, ending in a whole word if there
 // is one, and a mark: "…", or "..." on a terminal without Unicode.
 std::string shortened(std::string_view text, int width, bool unicode);

@@ -8,7 +8,6 @@
 #include "core/terminal.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
-#include "train/report/progress_text.h"
 #include "verify/junit.h"
 
 namespace plait::verify {
@@ -221,12 +220,12 @@ void VerifyTable::finish(const LayoutResult& result) {
   cells.push_back(f.measured() ? share_column(f.of_bound()) : "-");
   cells.push_back(fmt::format("{:.2f} s", result.seconds));
   line_->print(row(cells));
-  if (f.first_divergence) line_->print(train::indented("first divergence: " + f.first_divergence->text()));
+  if (f.first_divergence) line_->print(indented("first divergence: " + f.first_divergence->text()));
   // A serial run's failure is the failure of all layouts.
-  if (!result.failure.empty() && result.failure != said_) line_->print(train::indented(result.failure));
+  if (!result.failure.empty() && result.failure != said_) line_->print(indented(result.failure));
   said_ = result.failure;
-  for (const train::ExceededBound& bound : result.exceeded) line_->print(train::indented(bound.text()));
-  if (!result.exceeded.empty()) line_->print(train::indented(train::ledger_table(f.ledgers).text(line_->width() - 4)));
+  for (const train::ExceededBound& bound : result.exceeded) line_->print(indented(bound.text()));
+  if (!result.exceeded.empty()) line_->print(indented(train::ledger_table(f.ledgers).text(line_->width() - 4)));
 }
 
 void VerifyTable::summarize(const VerifyReport& report) {

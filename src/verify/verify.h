@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "train/report/overlap_bounds.h"
+#include "train/report/ledger_text.h"
 #include "verify/bounds.h"
 #include "verify/matrix.h"
 #include "verify/step_runner.h"

@@ -1,5 +1,5 @@
 // What the log and plan.json say of exchanges: who pushes follows from what the links became.
-#include "train/report/collective_report.h"
+#include "train/report/link_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include "core/collective.h"
 #include "parallel/job_plan.h"
 #include "parallel/make_layout.h"
-#include "train/report/link_table.h"
 
 namespace plait::train {
 namespace {

@@ -5,8 +5,7 @@
 #include "comm/word.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
-#include "train/report/overlap_bounds.h"
-#include "train/report/progress_text.h"
+#include "train/report/progress.h"
 #include "train/report/step_metrics.h"
 
 namespace plait::train {

@@ -1,11 +1,10 @@
-#include "train/report/metrics_writer.h"
+#include "train/report/step_metrics.h"
 
 #include <gmock/gmock.h>
 
 #include <limits>
 
 #include "checkpoint/checkpoint_files.h"
-#include "train/report/step_metrics.h"
 
 namespace plait::train {
 namespace {

@@ -11,7 +11,6 @@
 #include "core/format.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
-#include "train/report/progress_text.h"
 
 namespace plait::study {
 namespace {

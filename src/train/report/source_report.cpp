@@ -8,7 +8,7 @@
 
 #include "core/format.h"
 #include "train/evaluation.h"
-#include "train/report/progress_text.h"
+#include "train/report/progress.h"
 
 namespace plait::train {
 namespace {

@@ -1,11 +1,13 @@
-// The metrics of one logged step: the same numbers go to metrics.jsonl, TensorBoard and the screen.
+// The metrics of one logged step: the same numbers go to metrics.jsonl, which is written here, TensorBoard and the screen.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "core/file.h"
 #include "parallel/ledger.h"
 
 namespace plait::train {
@@ -33,5 +35,24 @@ struct StepMetrics {
 // exposed_comm_ms, from the ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms,
 // compute_ms, and then mfu, tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Unknown ones are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);
+
+// Writes metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once. The first line that a
+// start of the run writes also has its "environment" (train/report/environment.h).
+class MetricsWriter {
+ public:
+  // A new run: `resumed_step` is nullopt and the file must not exist (ConfigError). A resumed one: lines of steps after
+  // `resumed_step`, and a line that a crash left half-written, are cut off once there is a line to write; any other line that
+  // is not a JSON object with a "step" is a ConfigError that names file and line.
+  MetricsWriter(const std::filesystem::path& path, std::optional<std::int64_t> resumed_step = std::nullopt);
+
+  // `line` has an integer "step" greater than any before it (else InternalError). The line is in the file when this returns.
+  void write(const nlohmann::ordered_json& line);
+
+ private:
+  std::uint64_t kept_bytes(std::int64_t resumed_step);
+  File file_;
+  std::optional<std::uint64_t> cut_;  // position of the next line, if that is not the end
+  std::optional<std::int64_t> last_step_;
+};
 
 }  // namespace plait::train
