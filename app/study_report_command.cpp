@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/terminal.h"
-#include "study/compare/comparison_output.h"
+#include "study/comparison.h"
 #include "study/report/report.h"
 #include "study_commands.h"
 

@@ -1,4 +1,4 @@
-// A point of a study: one configuration to measure, or the reason why it is not measured.
+// A point of a study: one configuration to measure, or the reason why it is not measured; and its rounds.
 #pragma once
 
 #include <array>
@@ -11,14 +11,15 @@
 #include "core/names.h"
 #include "parallel/ledger.h"
 #include "parallel/mesh.h"
+#include "train/report/measurement.h"
 
 namespace plait::study {
 
 // The reason why a point is not measured. Point::pruned_because has it in words.
 enum class Pruning {
   rule,        // a rule of the configuration forbids it
-  skip,        // does not fit, by its memory plan
-  memory,      // predicted to be study.prune.slower_than_best times slower than the best of as many ranks
+  skip,        // an expression of study.skip holds for it
+  memory,      // does not fit, by its memory plan
   prediction,  // the planner says that it is study.prune.slower_than_best times slower than the best of as many ranks
   duplicate,   // another point resolves to the same configuration: Point::same_as
 };
@@ -74,6 +75,24 @@ struct Point {
   std::string label() const;  // "ranks=2 layout=\"pipeline=2 schedule=zb-v\"": coordinates without sections
 };
 
+// The end of a round. All outcomes but `ok` end their point.
+enum class Outcome { ok, out_of_memory, failed, timed_out };
+
+using train::DeviceConditions, train::Measurement, train::RankMemory;
+
+// One process tree that measured a point once, with its outcome.
+struct Round {
+  int point = 0;
+  int round = 1;  // of the study: rounds with the same number ran one after the other, in shuffled order
+  Outcome outcome = Outcome::ok;
+  std::string started;  // "2026-11-23T03:05:17Z"
+  double seconds = 0;   // of the process tree, including start-up
+  std::string host;
+  std::string message = {};                  // the first line of the error; "" without one
+  std::string log;                           // the child's standard error, relative to the study's folder
+  std::optional<Measurement> measured = {};  // set if ok
+};
+
 }  // namespace plait::study
 
 namespace plait {
@@ -92,4 +111,10 @@ inline constexpr auto names<study::PointState> =
                                             {study::PointState::timed_out, "timed out"},
                                             {study::PointState::interrupted, "interrupted"},
                                             {study::PointState::over_budget, "over budget"}});
+template <>
+inline constexpr auto names<study::Outcome> =
+    std::to_array<Name<study::Outcome>>({{study::Outcome::ok, "ok"},
+                                         {study::Outcome::out_of_memory, "out of memory"},
+                                         {study::Outcome::failed, "failed"},
+                                         {study::Outcome::timed_out, "timed out"}});
 }  // namespace plait

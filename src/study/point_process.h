@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "study/round.h"
+#include "study/point.h"
 
 namespace plait::study {
 

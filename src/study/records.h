@@ -7,7 +7,6 @@
 #include "core/record.h"
 #include "parallel/plan_json.h"
 #include "study/point.h"
-#include "study/round.h"
 #include "study/study_data.h"
 
 namespace plait::study {

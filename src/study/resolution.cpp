@@ -1,16 +1,17 @@
 #include "study/resolution.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
+#include "config/schedule_file.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
 #include "model/model_flops.h"
 #include "plan/evaluation.h"
 #include "site/devices.h"
 #include "site/site_planning.h"
-#include "study/identity.h"
 
 namespace plait::study {
 namespace {
@@ -38,6 +39,79 @@ void place(Config& config, const plan::PlacementResult& placement) {
 
 // Recompute repeats forward: completely or, if it is selective, only its cheap parts, which are not counted.
 double recomputed_share(Recompute recompute) { return recompute == Recompute::full ? 1.0 / 3 : 0; }
+
+// 32 hexadecimal digits: XXH3 (128 bits) of the configuration's YAML, the text of a schedule from a file, plait's commit, and
+// the machine (train::Environment::machine). Equal digits mean equal points, across runs of a study and across studies.
+std::string point_id(const Config& config, const std::string& commit, const std::string& machine) {
+  // Each part is preceded by its length, so that no two different lists of parts give one text.
+  std::string text;
+  const std::string schedule = config.parallel.schedule_file ? config.parallel.schedule_file->text : "";
+  for (const std::string& part : {to_yaml(config), schedule, commit, machine}) text += fmt::format("{}:{}", part.size(), part);
+  const XXH128_hash_t digest = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
+}
+
+Point point_of(const Config& study, Draft draft, const Identity& identity, Resolver& resolver) {
+  Point point;
+  point.coordinates = draft.coordinates;
+  point.asked_ranks = draft.ranks;
+  point.pruning = draft.pruning;
+  point.pruned_because = draft.because;
+  if (draft.pruning) return point;
+  const Resolved resolved = resolver.resolve(draft);
+  const auto prune = [&](Pruning pruning, std::string why) { point.pruning = pruning, point.pruned_because = std::move(why); };
+  if (!resolved.config) {
+    prune(resolved.fits ? Pruning::rule : Pruning::memory, resolved.problem);
+    return point;
+  }
+  point.config = to_yaml(*resolved.config);
+  point.id = point_id(*resolved.config, identity.commit, identity.machine);
+  point.facts = resolved.facts;
+  point.prediction = resolved.prediction;
+  if (!resolved.fits && study.study.prune.fits) prune(Pruning::memory, resolved.problem);
+  draft.config = resolved.config;
+  apply_skip(study, draft);
+  if (draft.pruning) prune(*draft.pruning, draft.because);
+  return point;
+}
+
+// Milliseconds per token and rank: the measure for comparing points of as many ranks with any batch.
+double cost_of(const Point& point) {
+  return point.prediction->step_ms / static_cast<double>(point.facts->tokens_per_step()) * point.facts->ranks;
+}
+
+void prune_duplicates(std::vector<Point>& points) {
+  std::map<std::string, int> first;  // by id
+  for (Point& point : points) {
+    if (point.id.empty() || point.pruning) continue;
+    const auto [found, is_new] = first.try_emplace(point.id, point.index);
+    if (is_new) continue;
+    point.pruning = Pruning::duplicate;
+    point.same_as = found->second;
+    point.pruned_because = fmt::format("the same configuration as point {}: {}", found->second,
+                                       points[static_cast<std::size_t>(found->second)].label());
+  }
+}
+
+void prune_slow(std::vector<Point>& points, double times) {
+  if (times == 0) return;
+  std::map<std::pair<int, Coordinates>, double> best;  // by ranks and job
+  const auto job_of = [](const Point& point) { return std::pair(point.facts->ranks, point.job()); };
+  for (const Point& point : points) {
+    if (point.pruning || !point.prediction) continue;
+    const auto [found, is_new] = best.try_emplace(job_of(point), cost_of(point));
+    if (!is_new) found->second = std::min(found->second, cost_of(point));
+  }
+  for (Point& point : points) {
+    if (point.pruning || !point.prediction) continue;
+    const double ratio = cost_of(point) / best.at(job_of(point));
+    if (ratio <= times) continue;
+    point.pruning = Pruning::prediction;
+    point.pruned_because =
+        fmt::format("predicted {:.2f} times slower than the best of {} ranks; study.prune.slower_than_best is {}", ratio,
+                    point.facts->ranks, times);
+  }
+}
 
 }  // namespace
 
@@ -139,72 +213,6 @@ Resolved Resolver::resolve(const Draft& draft) {
   }
   return resolved;
 }
-
-namespace {
-
-Point point_of(const Config& study, Draft draft, const Identity& identity, Resolver& resolver) {
-  Point point;
-  point.coordinates = draft.coordinates;
-  point.asked_ranks = draft.ranks;
-  point.pruning = draft.pruning;
-  point.pruned_because = draft.because;
-  if (draft.pruning) return point;
-  const Resolved resolved = resolver.resolve(draft);
-  const auto prune = [&](Pruning pruning, std::string why) { point.pruning = pruning, point.pruned_because = std::move(why); };
-  if (!resolved.config) {
-    prune(resolved.fits ? Pruning::rule : Pruning::memory, resolved.problem);
-    return point;
-  }
-  point.config = to_yaml(*resolved.config);
-  point.id = point_id(*resolved.config, identity.commit, identity.machine);
-  point.facts = resolved.facts;
-  point.prediction = resolved.prediction;
-  if (!resolved.fits && study.study.prune.fits) prune(Pruning::memory, resolved.problem);
-  draft.config = resolved.config;
-  apply_skip(study, draft);
-  if (draft.pruning) prune(*draft.pruning, draft.because);
-  return point;
-}
-
-// Milliseconds per token and rank: the measure for comparing points of as many ranks with any batch.
-double cost_of(const Point& point) {
-  return point.prediction->step_ms / static_cast<double>(point.facts->tokens_per_step()) * point.facts->ranks;
-}
-
-void prune_duplicates(std::vector<Point>& points) {
-  std::map<std::string, int> first;  // by id
-  for (Point& point : points) {
-    if (point.id.empty() || point.pruning) continue;
-    const auto [found, is_new] = first.try_emplace(point.id, point.index);
-    if (is_new) continue;
-    point.pruning = Pruning::duplicate;
-    point.same_as = found->second;
-    point.pruned_because = fmt::format("the same configuration as point {}: {}", found->second,
-                                       points[static_cast<std::size_t>(found->second)].label());
-  }
-}
-
-void prune_slow(std::vector<Point>& points, double times) {
-  if (times == 0) return;
-  std::map<std::pair<int, Coordinates>, double> best;  // by ranks and job
-  const auto job_of = [](const Point& point) { return std::pair(point.facts->ranks, point.job()); };
-  for (const Point& point : points) {
-    if (point.pruning || !point.prediction) continue;
-    const auto [found, is_new] = best.try_emplace(job_of(point), cost_of(point));
-    if (!is_new) found->second = std::min(found->second, cost_of(point));
-  }
-  for (Point& point : points) {
-    if (point.pruning || !point.prediction) continue;
-    const double ratio = cost_of(point) / best.at(job_of(point));
-    if (ratio <= times) continue;
-    point.pruning = Pruning::prediction;
-    point.pruned_because =
-        fmt::format("predicted {:.2f} times slower than the best of {} ranks; study.prune.slower_than_best is {}", ratio,
-                    point.facts->ranks, times);
-  }
-}
-
-}  // namespace
 
 std::vector<Point> list_points(const Config& study, const Identity& identity,
                                const std::function<void(std::size_t done, std::size_t all)>& notice, int ranks_per_node) {

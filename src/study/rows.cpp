@@ -14,6 +14,9 @@
 #include "core/parse_number.h"
 #include "study/progress.h"
 #include "study/ranks.h"
+#include "core/percentage.h"
+#include "study/statistics.h"
+#include "study/study_data.h"
 
 namespace plait::study {
 namespace {

@@ -16,10 +16,9 @@
 #include "core/stream.h"
 #include "site/devices.h"
 #include "study/point_process.h"
-#include "study/progress.h"
 #include "study/records.h"
-#include "study/run_measurement.h"
 #include "study/srun_step.h"
+#include "study/study_data.h"
 #include "study/training_runs.h"
 
 namespace plait::study {

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "study/least_squares.h"
-#include "study/quantiles.h"
+#include "study/statistics.h"
 
 namespace plait::study {
 namespace {

@@ -56,7 +56,7 @@ struct ScalingLawFit {
   double residual_scale = 0;           // robust standard deviation of loss / law - 1
   std::vector<ScalingLaw> bootstraps;  // the laws of as many resampled data sets
   double confidence = 0.9, degrees_of_freedom = 1;
-  // The interval of any quantity that follows from a law, from its values over the bootstraps (study/quantiles.h).
+  // The interval of any quantity that follows from a law, from its values over the bootstraps (study/statistics.h).
   Interval interval(const std::function<double(const ScalingLaw&)>& of) const;
 };
 

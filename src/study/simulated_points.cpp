@@ -7,10 +7,10 @@
 #include "site/devices.h"
 #include "site/site_planning.h"
 #include "study/expansion.h"
-#include "study/progress.h"
-#include "study/quantiles.h"
 #include "study/records.h"
 #include "study/resolution.h"
+#include "study/statistics.h"
+#include "study/study_data.h"
 #include "topology/device_profile.h"
 
 namespace plait::study {

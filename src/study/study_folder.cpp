@@ -10,7 +10,9 @@
 #include "core/error.h"
 #include "core/message.h"
 #include "study/progress.h"
+#include "core/shell_quoted.h"
 #include "study/records.h"
+#include "study/study_data.h"
 
 namespace plait::study {
 namespace {

@@ -11,7 +11,6 @@
 #include "config/config.h"
 #include "core/file.h"
 #include "study/point.h"
-#include "study/round.h"
 #include "study/study_data.h"
 
 namespace plait::study {

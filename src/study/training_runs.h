@@ -1,4 +1,5 @@
-// The runs of a study of losses: the `plait train` commands for a point.
+// The runs of a study of losses (study.scaling: isoflop): the `plait train` commands for a point, and the measurements of a run
+// as a round.
 #pragma once
 
 #include <filesystem>
@@ -24,5 +25,10 @@ std::vector<TrainingRun> training_runs(const StudyFolder& folder, const Point& p
 
 // The directory in which the last of them trains.
 std::filesystem::path run_of(const StudyFolder& folder, const Point& point);
+
+// Read from metrics.jsonl of a completed run. `step_ms`: the logged values, each the mean of the steps since the line before,
+// without the first step, which includes start-up (unless there is no other). Memory is rank 0's; there are no ledgers.
+// ConfigError naming file and line for an invalid file, and for a run that ended without a validation loss.
+Measurement measurement_of_run(const std::filesystem::path& run_dir, const PointFacts& facts);
 
 }  // namespace plait::study

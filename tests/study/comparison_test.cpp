@@ -1,4 +1,4 @@
-#include "study/compare/comparison.h"
+#include "study/comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,7 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/temporary_directory.h"
-#include "study/compare/comparison_output.h"
-#include "study/compare/rank_test.h"
+#include "study/statistics.h"
 #include "synthetic_study.h"
 
 namespace plait::study {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/philox.h"
-#include "study/quantiles.h"
+#include "study/statistics.h"
 
 namespace plait::study {
 namespace {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <random>
 
-#include "study/progress.h"
 #include "study/runner.h"
 #include "study/simulated_points.h"
+#include "study/study_data.h"
 #include "study_files.h"
 
 namespace plait::study {

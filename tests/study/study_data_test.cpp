@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "core/temporary_directory.h"
-#include "study/progress.h"
 #include "study/records.h"
 #include "study/report/report.h"
 #include "study_files.h"

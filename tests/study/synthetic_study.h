@@ -6,7 +6,6 @@
 #include <random>
 #include <string>
 
-#include "study/progress.h"
 #include "study/study_data.h"
 #include "study_files.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/file.h"
-#include "study/progress.h"
 #include "study/report/findings.h"
 #include "study/report/losses.h"
 #include "study/report/report_csv.h"
@@ -13,7 +12,7 @@
 #include "study/report/report_json.h"
 #include "study/report/report_markdown.h"
 #include "study/report/sections.h"
-#include "study/report/sentences.h"
+#include "study/study_data.h"
 
 namespace plait::study {
 namespace {

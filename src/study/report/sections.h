@@ -1,7 +1,10 @@
-// The sections of a report, each from the findings alone.
+// The sections of a report, each from the findings alone, and the three sentences that sum a study up: the best layout, its
+// limit, and a change that would help.
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "study/report/findings.h"
 #include "study/report/report.h"
@@ -28,5 +31,11 @@ Section points_section(const Findings& findings);
 
 // Charts of bars show this many points, the fastest; tables show all.
 inline constexpr std::size_t most_bars = 40;
+
+// Always three, all from the data. The best layout is the fastest per device with the most ranks. Its limit is the largest
+// account of its ledger after compute, or compute if the others leave little. The change is the first of: a layout that was
+// predicted to be faster but does not fit or was not measured; the measured layout that loses least to that account; the step
+// without that account.
+std::vector<std::string> sentences_of(const Findings& findings);
 
 }  // namespace plait::study

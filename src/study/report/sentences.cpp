@@ -1,4 +1,4 @@
-#include "study/report/sentences.h"
+#include "study/report/sections.h"
 
 #include <spdlog/fmt/fmt.h>
 

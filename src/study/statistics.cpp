@@ -1,16 +1,33 @@
-#include "study/compare/rank_test.h"
+#include "study/statistics.h"
 
 #include <algorithm>
 #include <boost/math/distributions/normal.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <boost/math/special_functions/binomial.hpp>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
-#include "study/ranks.h"
 
 namespace plait::study {
 namespace {
+
+double quantile_of_sorted(const std::vector<double>& values, double share) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const double position = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const double rest = position - static_cast<double>(below);
+  // Skips the second value if it has no share, because it may be infinite.
+  return rest > 0 ? values[below] + rest * (values[below + 1] - values[below]) : values[below];
+}
+
+std::vector<double> sorted_numbers(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  std::ranges::sort(values);
+  return values;
+}
 
 constexpr std::size_t most_exact = 100;
 constexpr double outside = 0.025;  // of a 95 % interval, on each side
@@ -66,6 +83,31 @@ std::size_t left_out(std::size_t a, std::size_t b) {
 }
 
 }  // namespace
+
+double sample_quantile(std::vector<double> values, double share) {
+  return quantile_of_sorted(sorted_numbers(std::move(values)), share);
+}
+
+Interval bootstrap_interval(const std::vector<double>& values, double confidence, double degrees_of_freedom) {
+  const boost::math::students_t student(degrees_of_freedom);
+  const double tail = boost::math::cdf(boost::math::normal(), boost::math::quantile(student, (1 - confidence) / 2));
+  const std::vector<double> sorted = sorted_numbers(values);
+  return {quantile_of_sorted(sorted, tail), quantile_of_sorted(sorted, 1 - tail)};
+}
+
+std::vector<int> doubled_ranks(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t n) { return values[n]; });
+  std::vector<int> ranks(values.size());
+  for (std::size_t first = 0; first < order.size();) {
+    std::size_t end = first;
+    while (end < order.size() && values[order[end]] == values[order[first]]) ++end;
+    for (std::size_t n = first; n < end; ++n) ranks[order[n]] = static_cast<int>(first + end + 1);
+    first = end;
+  }
+  return ranks;
+}
 
 double rank_sum_p(const std::vector<double>& a, const std::vector<double>& b) {
   require(!a.empty() && !b.empty(), "rank_sum_p: a sample is empty");

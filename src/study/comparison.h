@@ -1,16 +1,19 @@
-// Compares two studies of the same configurations, point by point, to see if plait has become slower.
+// Compares two studies of the same configurations, point by point, to see if plait has become slower; and writes the comparison
+// for people, programs and CI systems.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/names.h"
-#include "study/compare/rank_test.h"
+#include "study/statistics.h"
 #include "study/study_data.h"
 
 namespace plait::study {
 
+// Compares two studies of the same configurations, point by point, to see if plait has become slower.
 enum class Change {
   same,         // the factor's interval lies within the threshold
   faster,       // significantly, and by at least the threshold
@@ -36,7 +39,7 @@ struct ComparedPoint {
   double p = 1;                  // of the rank-sum test of the rounds' medians, with Holm's correction for all points
   std::optional<Growth> growth;  // of the account that grew most, if any did; medians over rounds of means over ranks
   std::string because;           // for cannot_tell and broken: the reason in words
-  // True if the factor's interval has 95 %: with fewer rounds it is only the range of the factor (rank_test.h).
+  // True if the factor's interval has 95 %: with fewer rounds it is only the range of the factor (factor_between).
   bool has_interval() const;
 };
 
@@ -75,3 +78,19 @@ inline constexpr auto names<study::Change> = std::to_array<Name<study::Change>>(
                                                                                  {study::Change::same, "same"},
                                                                                  {study::Change::cannot_tell, "cannot tell"}});
 }  // namespace plait
+
+namespace plait::study {
+
+// A line per point, then the points that cannot be compared, and a summary.
+std::string comparison_text(const Comparison& comparison, int width);
+
+// {"old", "new": {"folder", "commit"}, "threshold", "other_machine", "points": [{"label", "old_point", "new_point", "change",
+// "old_step_ms", "new_step_ms", "factor", "interval", "p", "rounds": [old, new], "growth": {"account", "old_ms", "new_ms"},
+// "because"}], "lone": [{"point", "label", "because"}], "counts": {"slower", ...}, "regression"}. Missing values are null: an
+// interval of 95 % needs enough rounds.
+nlohmann::ordered_json to_json(const Comparison& comparison);
+
+// A case per point: slower is a failure, broken an error; undecided and incomparable points are skipped, with the reason.
+std::string to_junit(const Comparison& comparison);
+
+}  // namespace plait::study

@@ -1,4 +1,5 @@
-// Tests if two samples come from distributions that differ in location, without assuming the kind of distribution.
+// Statistics that assume no distribution: quantiles of resampled values, ranks, and tests if two samples come from
+// distributions that differ in location.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,17 @@
 #include "core/statistics.h"
 
 namespace plait::study {
+
+// Interpolates linearly between the order statistics; 0 <= share <= 1. NaNs do not count; NaN if there are no other values.
+double sample_quantile(std::vector<double> values, double share);
+
+// The bootstrap's expanded percentile interval (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, section
+// 4.2): the quantiles beyond which the values are as rare as a normal variable beyond Student's quantile for as many degrees of
+// freedom (observations less unknowns). It makes up for estimating the scale of the noise from only a few residuals.
+Interval bootstrap_interval(const std::vector<double>& values, double confidence, double degrees_of_freedom);
+
+// Twice the ranks, from 2: equal values share the mean of their ranks, and twice that is whole.
+std::vector<int> doubled_ranks(const std::vector<double>& values);
 
 // The two-sided p of the Mann–Whitney (Wilcoxon rank-sum) test: the probability of ranks at least as far apart if both samples
 // have one distribution. Equal values share their ranks. Exact, over all ways to divide the pooled ranks (Streitberg and Röhmel
