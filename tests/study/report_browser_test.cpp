@@ -11,7 +11,7 @@
 
 #include "core/temporary_directory.h"
 #include "study/report/report.h"
-#include "study/report/report_html.h"
+#include "study/report/writers.h"
 #include "synthetic_study.h"
 
 namespace plait::study {

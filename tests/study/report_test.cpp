@@ -8,10 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "study/report/report_csv.h"
-#include "study/report/report_html.h"
-#include "study/report/report_json.h"
-#include "study/report/report_markdown.h"
+#include "study/report/writers.h"
 #include "synthetic_study.h"
 
 namespace plait::study {

@@ -7,11 +7,8 @@
 #include "core/file.h"
 #include "study/report/findings.h"
 #include "study/report/losses.h"
-#include "study/report/report_csv.h"
-#include "study/report/report_html.h"
-#include "study/report/report_json.h"
-#include "study/report/report_markdown.h"
 #include "study/report/sections.h"
+#include "study/report/writers.h"
 #include "study/study_data.h"
 
 namespace plait::study {

@@ -1,5 +1,4 @@
-// A study's report, as data: computed from a StudyData, written out by report_html.h, report_markdown.h, report_json.h and
-// report_csv.h, which add nothing to it.
+// A study's report, as data: computed from a StudyData, written out by writers.h, which adds nothing to it.
 //
 // Every chart has a table with the same values beneath it, for readers who cannot see it and for paper. Every point of the
 // study is in the section "points" with its state and, unless that is ok, the reason.

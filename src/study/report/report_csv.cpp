@@ -1,4 +1,4 @@
-#include "study/report/report_csv.h"
+#include "study/report/writers.h"
 
 #include <spdlog/fmt/fmt.h>
 
