@@ -11,11 +11,11 @@
 #include "core/message.h"
 #include "core/terminal.h"
 #include "site/rank_binding.h"
+#include "topology/assumed_topology.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
 #include "topology/gpu_path.h"
 #include "topology/import.h"
-#include "topology/replicate.h"
 #include "topology/topology_json.h"
 #include "usage.h"
 

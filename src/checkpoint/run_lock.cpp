@@ -12,9 +12,9 @@
 #include <ctime>
 #include <thread>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/host_name.h"
 
 namespace plait::checkpoint {
 namespace {

@@ -62,4 +62,18 @@ std::string files_identity(const std::filesystem::path& directory);
 // checksums.
 std::string contents_digest(const std::filesystem::path& directory);
 
+// The tensors of a training checkpoint: master weights and AdamW moments, by parameter name.
+
+// model.safetensors: every parameter in its stored shape; optimizer.safetensors: exp_avg and exp_avg_sq of each.
+// `dtype` is the type of the master weights and moments: f32 or f64.
+std::vector<FileSpec> training_tensors(const std::vector<model::Parameter>& parameters, DType dtype);
+
+std::string exp_avg_name(const model::Parameter& parameter);     // "blocks.0.attention.qkv.weight.exp_avg"
+std::string exp_avg_sq_name(const model::Parameter& parameter);  // "blocks.0.attention.qkv.weight.exp_avg_sq"
+
+enum class Restored { everything, weights };
+
+// ConfigError, listing every difference, unless the weights are those of a model of this shape, to the extent of `what`.
+void expect_training_tensors(const WeightsReader& weights, const model::ModelShape& shape, DType dtype, Restored what);
+
 }  // namespace plait::checkpoint

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "comm/rendezvous.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/host_name.h"
 
 namespace plait::comm {
 namespace {

@@ -1,8 +1,8 @@
 // Groups in which this rank is alone: a group of one, and a larger one whose other ranks do not exist.
 #include <atomic>
 
+#include "comm/backends.h"
 #include "comm/communicator.h"
-#include "comm/contract.h"
 #include "comm/p2p/mover.h"
 #include "core/error.h"
 

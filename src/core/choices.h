@@ -203,7 +203,7 @@ template <>
 inline constexpr auto names<RoundOrder> =
     std::to_array<Name<RoundOrder>>({{RoundOrder::shuffled, "shuffled"}, {RoundOrder::listed, "listed"}});
 
-// study.simulate.network (topology/replicate.h)
+// study.simulate.network (topology/assumed_topology.h)
 enum class SimulatedNetwork { rail, flat };
 template <>
 inline constexpr auto names<SimulatedNetwork> =

@@ -1,8 +1,10 @@
 #include "core/device.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <new>
@@ -137,6 +139,11 @@ std::optional<std::string> bus_id_from(std::string_view text) {
   // Domains have 16 bits, except on some virtual bridges.
   domain.erase(0, std::min(domain.find_first_not_of('0'), domain.size() - 4));
   return domain + rest;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};  // a truncated name may lack the final zero
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 }  // namespace plait

@@ -101,4 +101,7 @@ std::size_t memory_size(Device device);  // memory_info().total_bytes, without a
 // not a PCI address.
 std::optional<std::string> bus_id_from(std::string_view text);
 
+// The kernel's name of this host, of at most 255 characters; "localhost" if it has none.
+std::string host_name();
+
 }  // namespace plait

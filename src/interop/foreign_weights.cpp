@@ -11,7 +11,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/training_tensors.h"
+#include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "interop/weights.h"

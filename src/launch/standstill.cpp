@@ -9,7 +9,7 @@
 #include <set>
 
 #include "comm/word.h"
-#include "core/host_name.h"
+#include "core/device.h"
 #include "core/limits.h"
 #include "parallel/program/program_set.h"
 

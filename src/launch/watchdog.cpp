@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "comm/meeting.h"
-#include "comm/p2p/process_identity.h"
+#include "comm/p2p/facts.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/stoppable_wait.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"

@@ -10,7 +10,7 @@
 #include "core/task_progress.h"
 #include "plan/planner.h"
 #include "plan/report.h"
-#include "topology/replicate.h"
+#include "topology/assumed_topology.h"
 
 namespace plait::site {
 

@@ -10,7 +10,6 @@
 #include "config/schema.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/json.h"
 #include "core/message.h"
 #include "core/stream.h"

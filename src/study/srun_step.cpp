@@ -7,10 +7,10 @@
 #include <optional>
 #include <sstream>
 
-#include "comm/tcp/secret.h"
+#include "comm/tcp/proof.h"
 #include "comm/tcp/socket.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/parse_number.h"
 
 namespace plait::study {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "checkpoint/run_directory.h"
-#include "checkpoint/training_tensors.h"
+#include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "interop/foreign_weights.h"
 #include "interop/trained_model.h"

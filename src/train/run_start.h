@@ -10,7 +10,6 @@
 
 #include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
-#include "checkpoint/training_tensors.h"
 #include "checkpoint/weights_reader.h"
 #include "comm/meeting.h"
 #include "comm/word.h"

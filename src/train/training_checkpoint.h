@@ -9,7 +9,6 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/training_tensors.h"
 #include "checkpoint/weights_reader.h"
 #include "config/config.h"
 #include "runtime/interpreter.h"

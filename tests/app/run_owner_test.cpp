@@ -16,7 +16,7 @@
 #include <set>
 #include <thread>
 
-#include "core/host_name.h"
+#include "core/device.h"
 #include "core/temporary_directory.h"
 #include "run_plait.h"
 

@@ -5,7 +5,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/training_tensors.h"
+#include "checkpoint/weights_reader.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "data/dataset.h"

@@ -12,7 +12,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/training_tensors.h"
+#include "checkpoint/weights_reader.h"
 #include "model/parameters.h"
 
 namespace plait::checkpoint {

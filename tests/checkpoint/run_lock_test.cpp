@@ -11,9 +11,9 @@
 #include <optional>
 #include <thread>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "core/host_name.h"
 #include "core/temporary_directory.h"
 
 namespace plait::checkpoint {

@@ -8,9 +8,8 @@
 
 #include "child_process.h"
 #include "comm/nccl_environment.h"
-#include "comm/nccl_log.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/temporary_directory.h"
 #include "environment_variable.h"
 

@@ -1,4 +1,4 @@
-#include "core/host_name.h"
+#include "core/device.h"
 
 #include <gtest/gtest.h>
 #include <sys/utsname.h>

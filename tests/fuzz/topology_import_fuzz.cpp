@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "topology/assumed_topology.h"
 #include "topology/describe.h"
 #include "topology/import.h"
-#include "topology/replicate.h"
 #include "topology/routes.h"
 #include "topology/topology_json.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "comm/meeting.h"
-#include "comm/p2p/process_identity.h"
+#include "comm/p2p/facts.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
 #include "parallel/collectives.h"

@@ -7,7 +7,6 @@
 #include "core/collective.h"
 #include "parallel/rank_plan.h"
 #include "topology/assumed_topology.h"
-#include "topology/replicate.h"
 
 namespace plait::launch {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "topology/replicate.h"
+#include "topology/assumed_topology.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

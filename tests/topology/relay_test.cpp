@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "topology/assumed_topology.h"
 #include "topology/describe.h"
 #include "topology/fabric.h"
 #include "topology/graph.h"
-#include "topology/replicate.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

@@ -1,4 +1,4 @@
-#include "topology/replicate.h"
+#include "topology/assumed_topology.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 
-#include "comm/contract.h"
 #include "comm/gloo/peers.h"
 #include "comm/gloo/ring.h"
 #include "core/error.h"

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
-#include "comm/contract.h"
 #include "comm/nccl/membership.h"
-#include "comm/nccl_log.h"
+#include "comm/nccl_environment.h"
 #include "core/error.h"
 
 namespace plait::comm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/contract.h"
+#include "comm/backends.h"
 #include "comm/meeting.h"
 #include "comm/p2p/choice.h"
 #include "comm/p2p/mover.h"

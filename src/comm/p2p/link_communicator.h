@@ -11,7 +11,7 @@
 //
 // Received data waits in memory of the links until it has been added or copied to its destination. A link has two places, which
 // messages use in turn, so that one may travel while the other is used. Larger data goes in pieces. A gather into symmetric
-// memory (symmetric_memory.h) that is known to be free needs no landing place: the data is pushed to its destination, and
+// memory (region.h) that is known to be free needs no landing place: the data is pushed to its destination, and
 // signalled.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 #include "comm/communicator.h"
 #include "comm/p2p/link.h"
-#include "comm/p2p/symmetric_memory.h"
+#include "comm/p2p/region.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
 #include "core/collective.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "comm/rendezvous.h"
+#include "comm/tcp/proof.h"
 #include "comm/tcp/reception.h"
-#include "comm/tcp/secret.h"
 
 namespace plait::comm {
 

@@ -9,11 +9,11 @@
 #include <map>
 #include <optional>
 
-#include "comm/p2p/process_identity.h"
+#include "comm/p2p/facts.h"
 #include "comm/tcp/reception.h"
 #include "comm/tcp/socket.h"
+#include "core/device.h"
 #include "core/error.h"
-#include "core/host_name.h"
 
 namespace plait::comm {
 namespace {

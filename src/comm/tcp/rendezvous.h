@@ -1,7 +1,7 @@
 // A rendezvous over TCP: rank 0 keeps the keys and serves them, the others ask. No directory has to be shared.
 //
 // All ranks know the job's token beforehand. It does not travel: each connection begins with a proof by both ends
-// (comm/tcp/proof.h), and everything after it is sealed, so that no word can be read or changed on its way (comm/tcp/secret.h).
+// (comm/tcp/proof.h), and everything after it is sealed, so that no word can be read or changed on its way.
 // Strangers who connect are dropped and change nothing.
 //
 // In addition to comm/rendezvous.h's promises: any number of threads may call. Only the first call waits for rank 0 to come,
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/rendezvous.h"
-#include "comm/tcp/secret.h"
+#include "comm/tcp/proof.h"
 
 namespace plait::comm {
 

@@ -11,7 +11,6 @@
 #include "comm/communicator.h"
 #include "comm/nccl_environment.h"
 #include "core/device.h"
-#include "core/host_name.h"
 #include "core/record.h"
 #include "core/utf8.h"
 #include "ops/libraries.h"

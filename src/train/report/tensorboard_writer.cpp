@@ -8,7 +8,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "core/host_name.h"
+#include "core/device.h"
 
 namespace plait::train {
 namespace {

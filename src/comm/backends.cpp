@@ -1,4 +1,4 @@
-#include "comm/contract.h"
+#include "comm/backends.h"
 
 #include "core/error.h"
 
