@@ -21,7 +21,7 @@ struct PassWork {
 
 struct SegmentWork {
   PassWork forward, backward_input, backward_weight;  // recomputation is part of backward_input
-  PassWork forward_last, input_last;     // of these, the last products, where they are a part of their own (Segment::parts)
+  PassWork forward_last, input_last;     // of these, the last products, where they are a part of their own (agrees_on_scales())
   PassWork norm_forward, norm_backward;  // of the norm in front of it, on this rank's rows
   PassWork residual;                     // bias and residual to a sum over ranks, on this rank's rows
   PassWork loss;                         // of the head

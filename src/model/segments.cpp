@@ -53,20 +53,31 @@ void add_norm_gather(PassSteps& steps, const Lists& lists, const SegmentSizes& s
                PassTensor::norm_scale, PassTensor::norm_values);
 }
 
-// A pass in parts, between which ranks agree on the scale of an operand that each has a share of.
+// A pass in two parts where ranks agree on the scale of an operand that each has a share of.
 PassSteps in_parts(const SegmentSizes& sizes, int segment, Computation computation, PassTensor scale) {
   PassSteps steps = {compute(computation)};
-  for (int part = 1; part < parts_of(sizes, segment); ++part) {
+  if (agrees_on_scales(sizes, segment)) {
     steps.push_back(Lists(sizes).agree(scale));
-    steps.push_back(compute(computation, part));
+    steps.push_back(compute(computation, 1));
   }
   return steps;
 }
 
+// Of a pass in several computations of one kind.
+std::vector<Between> between_parts(const PassSteps& steps) {
+  std::vector<Between> list;
+  for (std::size_t n = 1; n + 1 < steps.size(); ++n) {
+    const std::optional<PassCollective>& c = steps[n].collective;
+    if (c && !steps[n + 1].collective && steps[n + 1].computation == steps.front().computation)
+      list.push_back({c->operation, c->axes});
+  }
+  return list;
+}
+
 }  // namespace
 
-int parts_of(const SegmentSizes& sizes, int segment) {
-  return sizes.fp8 && sizes.split.size > 1 && is_in_block(kind_of(sizes, segment)) ? 2 : 1;
+bool agrees_on_scales(const SegmentSizes& sizes, int segment) {
+  return sizes.fp8 && sizes.split.size > 1 && is_in_block(kind_of(sizes, segment));
 }
 
 std::vector<Segment> segments(const SegmentSizes& sizes) {
@@ -80,7 +91,8 @@ std::vector<Segment> segments(const SegmentSizes& sizes) {
                     .quantized = sizes.fp8 && is_in_block(kind),
                     .gathers_operands = gathers_operands(sizes, kind),
                     .recomputes_norm = sizes.recompute != Recompute::none && is_in_block(kind),
-                    .parts = parts_of(sizes, segment)});
+                    .in_forward = between_parts(forward_steps(sizes, segment)),
+                    .in_backward = between_parts(backward_steps(sizes, segment))});
   }
   return list;
 }

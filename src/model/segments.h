@@ -14,6 +14,13 @@
 
 namespace plait::model {
 
+// What ranks along some axes do together between two computations.
+struct Between {
+  Operation operation = Operation::max;
+  AxisSet axes;
+  friend bool operator==(const Between&, const Between&) = default;
+};
+
 // What programs and their proof need to know of a segment.
 struct Segment {
   SegmentKind kind = SegmentKind::embedding;
@@ -22,12 +29,15 @@ struct Segment {
   bool quantized = false;         // its products read FP8 weights
   bool gathers_operands = false;  // rows are gathered in front of it as FP8 operands (model/activations.h)
   bool recomputes_norm = false;   // the norm in front of it is computed again for backward
-  int parts = 1;  // computations that make up its forward, and its backward_input: between two, ranks agree on a scale
+  // Between one and the next of the computations that its forward is made of, and of those of its backward_input; empty where
+  // that is one computation.
+  std::vector<Between> in_forward, in_backward;
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// Segment::parts.
-int parts_of(const SegmentSizes& sizes, int segment);
+// Forward and backward_input of the segment are two computations each, as ranks that share FP8 operands agree on a scale
+// between them.
+bool agrees_on_scales(const SegmentSizes& sizes, int segment);
 
 // All segments of the model, in order.
 std::vector<Segment> segments(const SegmentSizes& sizes);

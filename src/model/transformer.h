@@ -31,7 +31,7 @@ struct Batch {
   View tokens, targets, starts;
 };
 
-// Part `part` of a pass that is computed in `parts` (Segment::parts): the last one is its last product, the first one all
+// Part `part` of a pass that is computed in `parts` (Segment::in_forward): the last one is its last product, the first one all
 // before that, up to the scale of the product's operand. One part is all of it.
 struct PassRange {
   int part = 0, parts = 1;

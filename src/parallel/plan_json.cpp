@@ -18,7 +18,8 @@ Json to_json(const Program& program) {
     set("chunk", i.chunk);
     set("segment", i.segment);
     set("bucket", i.bucket);
-    if (program.segments.size() > 0 && computes_segment(i.kind) && program.segment(i.segment).parts > 1) set("part", i.part);
+    if (program.segments.size() > 0 && computes_segment(i.kind) && !program.segment(i.segment).in_forward.empty())
+      set("part", i.part);
     if (is_collective(i)) {
       const Collective& c = i.collective;
       entry["collective"] = {{"operation", to_string(c.operation)},

@@ -283,7 +283,8 @@ class MemoryItems {
   void activations_and_stash(const Chunk& c, int segment) {
     const bool received = segment == c.last_segment() && c.next_rank >= 0;
     const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
-    const bool in_parts = plan_.train.segment(segment).parts > 1;  // forward leaves them to another instruction of its own
+    const bool in_parts =
+        !plan_.train.segment(segment).in_forward.empty();  // forward leaves them to another instruction of its own
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots && spec.keep != model::Keep::backward; ++slot) {

@@ -66,7 +66,7 @@ PassCost SegmentCosts::cost(const PassComputation& computation) {
   // Measured as a whole, and shared between the parts as their nominal times are.
   const auto of_part = [&](PassWork SegmentWork::* all, PassWork SegmentWork::* last, Measured measured) {
     const double whole_seconds = whole(all, measured);
-    if (model::parts_of(sizes_, segment) == 1) return whole_seconds;
+    if (!model::agrees_on_scales(sizes_, segment)) return whole_seconds;
     const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*all; };
     const double last_seconds =
         seconds(segment, [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*last; }, work, measured);

@@ -122,7 +122,7 @@ Issue InstructionBinder::forward(const Program& program, const Instruction& i, S
   const model::SegmentKind kind = program.kind(i.segment);
   const bool partial = program.segment(i.segment).partial, has_residual = !partial && has_norm(kind) && has_output(kind);
   call->args = {.segment = i.segment,
-                .range = {i.part, program.segment(i.segment).parts},
+                .range = {i.part, parts_of(program.segment(i.segment), parallel::InstructionKind::forward)},
                 .weights = weights(i.segment),
                 .quantized = quantized(i.segment),
                 .batch = batch(i),
@@ -170,7 +170,7 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
   };
   const auto call = std::make_shared<Call>(Call{buffers_.backward_activations(i), buffers_.gradients_of(program, i), {}});
   call->args = {.segment = i.segment,
-                .range = {i.part, program.segment(i.segment).parts},
+                .range = {i.part, parts_of(program.segment(i.segment), parallel::InstructionKind::backward_input)},
                 .weights = weights(i.segment),
                 .quantized = quantized(i.segment),
                 .weight_gradients = weight_gradients(i.segment),

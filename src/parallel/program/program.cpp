@@ -66,7 +66,7 @@ void UseList::of_segment() {
   const model::SegmentKind kind = segment.kind;
   const bool is_forward = i_.kind == InstructionKind::forward, is_input = i_.kind == InstructionKind::backward_input;
   const bool is_weight = i_.kind == InstructionKind::backward_weight;
-  const bool is_first = is_weight || i_.part == 0, is_last = is_weight || i_.part + 1 == segment.parts;
+  const bool is_first = i_.part == 0, is_last = i_.part + 1 == parts_of(segment, i_.kind);
   if (i_.batch_slot >= 0) reads({batch, 0, i_.batch_slot});
   if (has_norm(kind) && is_first) reads(norm_buffer(i_));
   const BufferId kept{activations, i_.segment, i_.slot};
@@ -302,6 +302,12 @@ std::span<const int> BucketsOfSegments::of(int segment) const {
 bool computes_segment(InstructionKind kind) {
   return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
          kind == InstructionKind::backward_weight;
+}
+
+int parts_of(const model::Segment& segment, InstructionKind kind) {
+  if (kind == InstructionKind::forward) return static_cast<int>(segment.in_forward.size()) + 1;
+  if (kind == InstructionKind::backward_input) return static_cast<int>(segment.in_backward.size()) + 1;
+  return 1;
 }
 
 bool is_collective(const Instruction& i) { return i.kind == InstructionKind::collective; }

@@ -139,7 +139,7 @@ inline constexpr int most_beside = 16;
 
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
-  int part = 0;    // of forward and backward_input: of model::Segment::parts
+  int part = 0;    // of forward and backward_input: of parts_of()
   int stream = 0;  // index into Program::streams
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Collective collective = {};           // of a collective
@@ -228,6 +228,9 @@ class BucketsOfSegments {
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const BucketsOfSegments& buckets);
 
 bool computes_segment(InstructionKind kind);  // forward and both parts of backward
+// How many instructions of a kind make up the pass of one micro-batch through the segment: of forward and backward_input, one
+// more than there are collectives in the middle.
+int parts_of(const model::Segment& segment, InstructionKind kind);
 bool is_collective(const Instruction& i);
 bool is_barrier(const Instruction& i);
 bool communicates_in_pass(const Instruction& i);  // a collective of activations, between computations of a pass

@@ -45,7 +45,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
       for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment});
     };
     const auto compute_parts = [&](InstructionKind kind, int segment) {
-      for (int part = 0; part < set.segment(segment).parts; ++part)
+      for (int part = 0; part < parts_of(set.segment(segment), kind); ++part)
         for_each_micro_batch({.kind = kind, .part = part, .chunk = c, .segment = segment});
     };
     if (set.segment(chunk.last_segment()).partial && has_output(set.kind(chunk.last_segment())))

@@ -211,6 +211,15 @@ class SymbolicRank {
     return {{max, sharing}, {round, {}}, {gather, sharing}};
   }
 
+  // Before the next of the computations that forward or backward_input is made of.
+  std::vector<Pending> left_between_parts(const Instruction& i) const {
+    const model::Segment& segment = set_.segment(i.segment);
+    const auto& between = i.kind == InstructionKind::forward ? segment.in_forward : segment.in_backward;
+    if (i.part >= std::ssize(between)) return {};
+    const model::Between& next = between[static_cast<std::size_t>(i.part)];
+    return {{step_of(next.operation), next.axes}};
+  }
+
   // What a new value has still to go through.
   std::vector<Pending> left_by(const Instruction& i, const BufferId& buffer) const {
     using enum Pending::Step;
@@ -227,9 +236,7 @@ class SymbolicRank {
         if (buffer.kind == BufferKind::activations && !has_output(segment.kind)) return {{loss, {}}};
         if (buffer.kind == BufferKind::product || (buffer.kind == BufferKind::norm_gradient && segment.partial))
           return {{sum, sharing}};
-        // Other ranks' parts may have a larger scale.
-        if (i.part + 1 < segment.parts) return {{max, sharing}};
-        return {};
+        return left_between_parts(i);
       default: return {};
     }
   }
