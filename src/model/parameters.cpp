@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "core/error.h"
@@ -23,23 +22,24 @@ class ParameterList {
   std::vector<Parameter> take() { return std::move(list_); }
 
   // The same on every rank of the tensor group.
-  Parameter& whole(std::string name, Shape shape, int segment) {
+  Parameter& whole(std::string name, Shape shape, int segment, View SegmentParameters::* view) {
     const std::int64_t columns = shape.rank() == 1 ? 1 : shape[1];
-    Parameter& p = add(std::move(name), shape, shape, segment);
+    Parameter& p = add(std::move(name), shape, shape, segment, view);
     p.part = {{{0, 0, shape[0]}}, columns, 0, columns};
     p.replica = split_.rank > 0;
     return p;
   }
   // The same, of which each rank sees the gradients of its own rows of the residual stream.
-  Parameter& of_own_rows(std::string name, Shape shape, int segment) {
-    Parameter& p = whole(std::move(name), shape, segment);
+  Parameter& of_own_rows(std::string name, Shape shape, int segment, View SegmentParameters::* view) {
+    Parameter& p = whole(std::move(name), shape, segment, view);
     if (split_.sequence_parallel) p.partial = p.partial.with(segment_axis);
     return p;
   }
 
   // Split by rows (column-parallel: by output): the tensor is a stack of parts of `part_rows` rows each, and every rank
   // has its share of each part: its query, key and value heads, or its gate and up columns.
-  Parameter& split_rows(std::string name, const std::vector<std::int64_t>& part_rows, std::int64_t columns, int segment) {
+  Parameter& split_rows(std::string name, const std::vector<std::int64_t>& part_rows, std::int64_t columns, int segment,
+                        View SegmentParameters::* view) {
     TensorPart part{{}, columns, 0, columns};
     std::int64_t rows = 0, whole_rows = 0;
     for (const std::int64_t all : part_rows) {
@@ -48,47 +48,48 @@ class ParameterList {
       rows += share;
       whole_rows += all;
     }
-    Parameter& p = add(std::move(name), {rows, columns}, {whole_rows, columns}, segment);
+    Parameter& p = add(std::move(name), {rows, columns}, {whole_rows, columns}, segment, view);
     p.part = std::move(part);
     return p;
   }
 
   // Of a matrix that split_rows() splits: split as its rows are.
-  void split_bias(std::string name, const std::vector<std::int64_t>& part_rows, int segment) {
-    Parameter& p = split_rows(std::move(name), part_rows, 1, segment);
+  void split_bias(std::string name, const std::vector<std::int64_t>& part_rows, int segment, View SegmentParameters::* view) {
+    Parameter& p = split_rows(std::move(name), part_rows, 1, segment, view);
     p.shape = {p.shape[0]};
     p.stored_shape = {p.stored_shape[0]};
   }
 
   // Split by columns (row-parallel: by input).
-  Parameter& split_columns(std::string name, std::int64_t rows, std::int64_t columns, int segment) {
+  Parameter& split_columns(std::string name, std::int64_t rows, std::int64_t columns, int segment,
+                           View SegmentParameters::* view) {
     const std::int64_t share = columns / split_.size;
-    Parameter& p = add(std::move(name), {rows, share}, {rows, columns}, segment);
+    Parameter& p = add(std::move(name), {rows, share}, {rows, columns}, segment, view);
     p.part = {{{0, 0, rows}}, share, split_.rank * share, columns};
     return p;
   }
 
   // The gain of the norm of each query or key head. A rank sees the heads that it has, with all of their rows.
-  void head_gain(std::string name, int segment) {
-    Parameter& p = whole(std::move(name), {s_.head_dim}, segment);
+  void head_gain(std::string name, int segment, View SegmentParameters::* view) {
+    Parameter& p = whole(std::move(name), {s_.head_dim}, segment, view);
     p.init = Init::one;
     if (split_.size > 1) p.partial = p.partial.with(segment_axis);
   }
 
   void norm(const std::string& name, int segment) {
-    const auto vector = [&](const char* suffix, Init init) {
-      Parameter& p = whole(name + suffix, {s_.hidden}, segment);
+    const auto vector = [&](const char* suffix, Init init, View SegmentParameters::* view) {
+      Parameter& p = whole(name + suffix, {s_.hidden}, segment, view);
       p.init = init;
       p.norm = true;
       if (split_.sequence_parallel) p.partial = p.partial.with(segment_axis);
     };
-    vector(".weight", Init::one);
-    if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero);
+    vector(".weight", Init::one, &SegmentParameters::norm_weight);
+    if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero, &SegmentParameters::norm_bias);
   }
 
   // Split by vocabulary. The rows of padding are the last of the last ranks.
-  Parameter& table(std::string name, int segment) {
-    Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, segment);
+  Parameter& table(std::string name, int segment, View SegmentParameters::* view) {
+    Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, segment, view);
     const std::int64_t rows = s_.padded_vocab / split_.size;
     p.stored = std::clamp<std::int64_t>(s_.vocab - split_.rank * rows, 0, rows) * s_.hidden;
     p.stored_shape = {s_.vocab, s_.hidden};
@@ -102,19 +103,20 @@ class ParameterList {
     p.decay = true;
   }
 
-  static void product(Parameter& p, float std) {
+  static void product(Parameter& p, float std, ops::Quantized QuantizedParameters::* operand) {
     weights(p, std);
-    p.product = true;
+    p.operand = operand;
   }
 
  private:
-  Parameter& add(std::string name, Shape shape, Shape stored_shape, int segment) {
+  Parameter& add(std::string name, Shape shape, Shape stored_shape, int segment, View SegmentParameters::* view) {
     list_.push_back({.name = std::move(name),
                      .shape = shape,
                      .stored = shape.elements(),
                      .stored_shape = stored_shape,
                      .part = {},
-                     .segment = segment});
+                     .segment = segment,
+                     .view = view});
     return list_.back();
   }
 
@@ -131,24 +133,31 @@ void add_attention(ParameterList& list, const ModelShape& s, int segment) {
   const std::int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
   const std::vector<std::int64_t> qkv = {query, key, key};
   list.norm(prefix + "attention_norm", segment);
-  ParameterList::product(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
-  if (s.qkv_bias) list.split_bias(prefix + "attention.qkv.bias", qkv, segment);
+  ParameterList::product(
+      list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment, &SegmentParameters::qkv_weight), weight_std,
+      &QuantizedParameters::qkv);
+  if (s.qkv_bias) list.split_bias(prefix + "attention.qkv.bias", qkv, segment, &SegmentParameters::qkv_bias);
   if (s.qk_norm) {
-    list.head_gain(prefix + "attention.query_norm.weight", segment);
-    list.head_gain(prefix + "attention.key_norm.weight", segment);
+    list.head_gain(prefix + "attention.query_norm.weight", segment, &SegmentParameters::query_gain);
+    list.head_gain(prefix + "attention.key_norm.weight", segment, &SegmentParameters::key_gain);
   }
-  ParameterList::product(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
-  if (s.bias) list.of_own_rows(prefix + "attention.output.bias", {s.hidden}, segment);
+  ParameterList::product(
+      list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment, &SegmentParameters::output_weight),
+      residual_std(s), &QuantizedParameters::output);
+  if (s.bias) list.of_own_rows(prefix + "attention.output.bias", {s.hidden}, segment, &SegmentParameters::output_bias);
 }
 
 void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
   const std::string prefix = prefix_of(s, segment);
   const std::vector<std::int64_t> up = s.mlp == Mlp::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
   list.norm(prefix + "mlp_norm", segment);
-  ParameterList::product(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
-  if (s.bias) list.split_bias(prefix + "mlp.up.bias", up, segment);
-  ParameterList::product(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
-  if (s.bias) list.of_own_rows(prefix + "mlp.down.bias", {s.hidden}, segment);
+  ParameterList::product(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment, &SegmentParameters::up_weight),
+                         weight_std, &QuantizedParameters::up);
+  if (s.bias) list.split_bias(prefix + "mlp.up.bias", up, segment, &SegmentParameters::up_bias);
+  ParameterList::product(
+      list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment, &SegmentParameters::down_weight),
+      residual_std(s), &QuantizedParameters::down);
+  if (s.bias) list.of_own_rows(prefix + "mlp.down.bias", {s.hidden}, segment, &SegmentParameters::down_bias);
 }
 
 }  // namespace
@@ -158,7 +167,7 @@ std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split,
   ParameterList list(s, split);
   const bool table_elsewhere = s.tie_embeddings && holds(0) != holds(s.head_segment());
   const auto table = [&](int segment) -> Parameter& {
-    Parameter& p = list.table("embedding.tokens.weight", segment);
+    Parameter& p = list.table("embedding.tokens.weight", segment, &SegmentParameters::tokens);
     if (table_elsewhere) p.partial = p.partial.with(stage_axis);
     return p;
   };
@@ -167,7 +176,8 @@ std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split,
       case SegmentKind::embedding:
         table(segment);
         if (s.position == Position::learned) {
-          Parameter& positions = list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, segment);
+          Parameter& positions =
+              list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, segment, &SegmentParameters::positions);
           ParameterList::weights(positions, weight_std);
           positions.decay = false;
         }
@@ -176,7 +186,7 @@ std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split,
       case SegmentKind::mlp: add_mlp(list, s, segment); break;
       case SegmentKind::head:
         list.norm("head.norm", segment);
-        if (!s.tie_embeddings) list.table("head.weight", segment);
+        if (!s.tie_embeddings) list.table("head.weight", segment, &SegmentParameters::head_weight);
         if (s.tie_embeddings && !holds(0)) {
           table(segment).replica = true;
         }
@@ -233,27 +243,6 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
   return runs;
 }
 
-namespace {
-
-// What belongs to the parameters of a list, found by their names; empty for what is not in it.
-template <typename T>
-class ByName {
- public:
-  ByName(const std::vector<Parameter>& list, std::span<const T> items) {
-    require(list.size() == items.size(), "one entry for every parameter");
-    for (std::size_t i = 0; i < list.size(); ++i) items_[list[i].name] = items[i];
-  }
-  T operator()(const std::string& name) const {
-    const auto it = items_.find(name);
-    return it == items_.end() ? T{} : it->second;
-  }
-
- private:
-  std::map<std::string, T> items_;
-};
-
-}  // namespace
-
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values) {
   switch (parameter.init) {
     case Init::zero:
@@ -275,61 +264,22 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
 
 std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
                                                std::span<const View> views) {
-  for (std::size_t i = 0; i < std::min(list.size(), views.size()); ++i)
-    require(views[i].shape == list[i].shape, "bind_parameters: shape of " + list[i].name);
-  const ByName<View> find(list, views);
+  require(list.size() == views.size(), "bind_parameters: one view for every parameter");
   std::vector<SegmentParameters> segments(static_cast<std::size_t>(s.segments()));
-  const auto bind_norm = [&](SegmentParameters& p, const std::string& name) {
-    p.norm_weight = find(name + ".weight");
-    p.norm_bias = find(name + ".bias");
-  };
-  for (int segment = 0; segment < s.segments(); ++segment) {
-    SegmentParameters& p = segments[static_cast<std::size_t>(segment)];
-    const std::string prefix = prefix_of(s, segment);
-    switch (s.kind(segment)) {
-      case SegmentKind::embedding:
-        p.tokens = find("embedding.tokens.weight");
-        p.positions = find("embedding.positions.weight");
-        break;
-      case SegmentKind::attention:
-        bind_norm(p, prefix + "attention_norm");
-        p.qkv_weight = find(prefix + "attention.qkv.weight");
-        p.qkv_bias = find(prefix + "attention.qkv.bias");
-        p.query_gain = find(prefix + "attention.query_norm.weight");
-        p.key_gain = find(prefix + "attention.key_norm.weight");
-        p.output_weight = find(prefix + "attention.output.weight");
-        p.output_bias = find(prefix + "attention.output.bias");
-        break;
-      case SegmentKind::mlp:
-        bind_norm(p, prefix + "mlp_norm");
-        p.up_weight = find(prefix + "mlp.up.weight");
-        p.up_bias = find(prefix + "mlp.up.bias");
-        p.down_weight = find(prefix + "mlp.down.weight");
-        p.down_bias = find(prefix + "mlp.down.bias");
-        break;
-      case SegmentKind::head:
-        bind_norm(p, "head.norm");
-        p.head_weight = find(s.tie_embeddings ? "embedding.tokens.weight" : "head.weight");
-        break;
-    }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    require(views[i].shape == list[i].shape, "bind_parameters: shape of " + list[i].name);
+    segments[static_cast<std::size_t>(list[i].segment)].*list[i].view = views[i];
+    if (list[i].view == &SegmentParameters::tokens && s.tie_embeddings) segments.back().head_weight = views[i];
   }
   return segments;
 }
 
 std::vector<QuantizedParameters> bind_quantized(const ModelShape& s, const std::vector<Parameter>& list,
                                                 std::span<const ops::Quantized> quantized) {
-  const ByName<ops::Quantized> find(list, quantized);
+  require(list.size() == quantized.size(), "bind_quantized: one entry for every parameter");
   std::vector<QuantizedParameters> segments(static_cast<std::size_t>(s.segments()));
-  for (int segment = 0; segment < s.segments(); ++segment) {
-    QuantizedParameters& p = segments[static_cast<std::size_t>(segment)];
-    const SegmentKind kind = s.kind(segment);
-    if (kind == SegmentKind::attention) {
-      p.qkv = find(prefix_of(s, segment) + "attention.qkv.weight");
-      p.output = find(prefix_of(s, segment) + "attention.output.weight");
-    } else if (kind == SegmentKind::mlp) {
-      p.up = find(prefix_of(s, segment) + "mlp.up.weight");
-      p.down = find(prefix_of(s, segment) + "mlp.down.weight");
-    }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].operand) segments[static_cast<std::size_t>(list[i].segment)].*list[i].operand = quantized[i];
   }
   return segments;
 }

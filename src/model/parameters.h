@@ -12,6 +12,22 @@
 
 namespace plait::model {
 
+// Views of one segment's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
+struct SegmentParameters {
+  View norm_weight, norm_bias;                            // of all but the embedding
+  View tokens, positions;                                 // embedding
+  View qkv_weight, qkv_bias, output_weight, output_bias;  // attention
+  View query_gain, key_gain;                              // attention, of the norms of query and key heads
+  View up_weight, up_bias, down_weight, down_bias;        // mlp
+  View head_weight;                                       // head; `tokens` where that is tied
+};
+
+// The matrices of one segment as FP8 operands; empty ones where products are in the type of the weights.
+struct QuantizedParameters {
+  ops::Quantized qkv, output;  // attention
+  ops::Quantized up, down;     // mlp
+};
+
 enum class Init { zero, one, normal };
 
 // Where a rank's part of a tensor lies in the whole tensor. Both are row-major matrices (vectors have one column).
@@ -28,15 +44,16 @@ struct Parameter {
   Shape shape;       // as computed with, on this rank; matrices are [out, in]
   // Leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised.
   std::int64_t stored = 0;
-  Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
-  TensorPart part;     // where `shape` lies in it
-  int segment = 0;     // segment whose backward completes its gradient on this rank
+  Shape stored_shape;                                       // shape of the whole tensor, as written to checkpoints
+  TensorPart part;                                          // where `shape` lies in it
+  int segment = 0;                                          // segment whose backward completes its gradient on this rank
+  View SegmentParameters::* view = nullptr;                 // which of that segment's it is
+  ops::Quantized QuantizedParameters::* operand = nullptr;  // of a matrix of attention or MLP, which precision.matmul is about
   Init init = Init::zero;
   float std = 0;         // of Init::normal
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // stands for them where each element counts once (gradient norm, checkpoints)
-  bool product = false;  // a matrix of attention or MLP: an operand of products, which precision.matmul is about
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
   // Axes that do not divide it: ranks along them hold the same elements, and optimizer state may be cut among them (ZeRO).
   AxisSet replicas = replica_axes;
@@ -72,26 +89,10 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
 // only, never on which rank asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
-// Views of one segment's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
-struct SegmentParameters {
-  View norm_weight, norm_bias;                            // of all but the embedding
-  View tokens, positions;                                 // embedding
-  View qkv_weight, qkv_bias, output_weight, output_bias;  // attention
-  View query_gain, key_gain;                              // attention, of the norms of query and key heads
-  View up_weight, up_bias, down_weight, down_bias;        // mlp
-  View head_weight;                                       // head; `tokens` where that is tied
-};
-
-// The matrices of one segment as FP8 operands; empty ones where products are in the type of the weights.
-struct QuantizedParameters {
-  ops::Quantized qkv, output;  // attention
-  ops::Quantized up, down;     // mlp
-};
-
 // One entry per segment of the model, from a View for each parameter of `list`; segments that are not in it stay empty.
 std::vector<SegmentParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
                                                std::span<const View> views);
-// The same of the parameters that are `product`; `quantized`: one for each parameter of the list, empty for the others.
+// The same of the parameters that are operands; `quantized`: one for each parameter of the list, empty for the others.
 std::vector<QuantizedParameters> bind_quantized(const ModelShape& shape, const std::vector<Parameter>& list,
                                                 std::span<const ops::Quantized> quantized);
 

@@ -79,7 +79,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     open.partial = p.partial, open.replicas = p.replicas;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
-    open.products += p.product ? 1 : 0;
+    open.products += p.operand ? 1 : 0;
     ranges_[order_[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order_.size() ? &parameters[order_[n + 1]] : nullptr;
@@ -221,7 +221,7 @@ QuantizedWeights quantized_weights(const std::vector<model::Parameter>& paramete
   };
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].product) order.push_back(i);
+    if (parameters[i].operand) order.push_back(i);
   }
   std::ranges::sort(order, {}, [&](std::size_t i) { return flat.parameter(i).first; });
   for (const std::size_t i : order) {

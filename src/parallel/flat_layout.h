@@ -33,7 +33,7 @@ struct Bucket {
   int shards = 1, shard = 0;        // how many, and which of them is this rank's
   std::int64_t earlier_shards = 0;  // elements of this rank's shards of the buckets before it
   std::int64_t shard_elements() const { return range.count / shards; }
-  int products = 0;  // how many matrices of attention or MLP it holds (model::Parameter::product)
+  int products = 0;  // how many matrices of attention or MLP it holds (model::Parameter::operand)
   int place = 0;     // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
 };
 
@@ -130,7 +130,7 @@ struct QuantizedWeights {
   std::size_t bytes = 0;
 };
 
-// Of all parameters that are model::Parameter::product, each in both forms (ops::Quantized); in the order of the flat buffers,
+// Of all parameters with a model::Parameter::operand, each in both forms (ops::Quantized); in the order of the flat buffers,
 // so that a bucket's are neighbours.
 QuantizedWeights quantized_weights(const std::vector<model::Parameter>& parameters, const FlatLayout& flat);
 
