@@ -9,7 +9,7 @@
 
 #include "core/statistics.h"
 #include "core/stream.h"
-#include "topology/live.h"
+#include "topology/discover.h"
 #include "topology/routes.h"
 
 namespace plait::bench {

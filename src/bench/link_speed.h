@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/facts.h"
 #include "core/device.h"
 #include "topology/sysfs.h"
 

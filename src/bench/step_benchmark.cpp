@@ -102,8 +102,7 @@ MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interp
 Json describe(const Config& config, const parallel::RankPlan& plan, Device device, const MeasuredSteps& measured) {
   const Spread times = spread(measured.milliseconds);
   const Interval interval = median_interval(measured.milliseconds);
-  const double tokens_per_second =
-      static_cast<double>(plan.tokens_per_step()) / (times.median / 1e3);
+  const double tokens_per_second = static_cast<double>(plan.tokens_per_step()) / (times.median / 1e3);
   const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sequence_length));
   const int ranks = plan.layout.ranks();
   Json json;

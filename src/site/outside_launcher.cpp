@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/whole_number.h"
+#include "core/parse_number.h"
 
 namespace plait::site {
 namespace {

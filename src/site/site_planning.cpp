@@ -15,10 +15,10 @@
 #include "site/outside_launcher.h"
 #include "site/rank_binding.h"
 #include "topology/assumed_topology.h"
+#include "topology/discover.h"
 #include "topology/gpu_models.h"
+#include "topology/graph.h"
 #include "topology/import.h"
-#include "topology/live.h"
-#include "topology/part.h"
 
 namespace plait::site {
 namespace {

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <map>
 
+#include "config/config.h"
 #include "config/schedule_file.h"
 #include "core/error.h"
 #include "core/parse_number.h"
-#include "study/progress.h"
-#include "core/percentage.h"
 #include "core/terminal.h"
 #include "core/text_table.h"
 #include "study/report/findings.h"

@@ -10,11 +10,9 @@
 #include <random>
 #include <set>
 
+#include "config/config.h"
 #include "core/error.h"
 #include "core/parse_number.h"
-#include "study/progress.h"
-#include "study/ranks.h"
-#include "core/percentage.h"
 #include "study/statistics.h"
 #include "study/study_data.h"
 

@@ -7,17 +7,13 @@
 #include <tuple>
 
 #include "checkpoint/run_directory.h"
+#include "config/config.h"
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/message.h"
 #include "core/parse_number.h"
-#include "study/progress.h"
-#include "core/json_file.h"
-#include "core/percentage.h"
-#include "core/shell_quoted.h"
-#include "core/whole_number.h"
 #include "study/records.h"
 #include "topology/topology_json.h"
 

@@ -9,8 +9,6 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/message.h"
-#include "study/progress.h"
-#include "core/shell_quoted.h"
 #include "study/records.h"
 #include "study/study_data.h"
 

@@ -10,7 +10,7 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_field.h"
+#include "core/json.h"
 #include "study/isoflop_grid.h"
 
 namespace plait::study {

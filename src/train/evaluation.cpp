@@ -18,7 +18,6 @@
 #include "data/tokenizer.h"
 #include "interop/foreign_weights.h"
 #include "interop/trained_model.h"
-#include "interop/any_weights.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"
 #include "train/initial_weights.h"

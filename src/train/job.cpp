@@ -5,7 +5,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/milliseconds_of.h"
+#include "core/units.h"
 #include "train/report/environment.h"
 #include "train/run_messages.h"
 #include "train/sample_record.h"

@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "core/file.h"
-#include "core/format_count.h"
+#include "core/format.h"
 #include "core/terminal.h"
 #include "parallel/job_plan.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
 #include "parallel/proof/validator.h"
 #include "site/devices.h"
-#include "train/report/collective_report.h"
 #include "train/report/link_table.h"
 #include "train/report/path_table.h"
 #include "train/run_messages.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/status_line.h"
 #include "core/task_progress.h"
+#include "core/terminal.h"
 #include "core/text_table.h"
 #include "verify/verify.h"
 

@@ -10,7 +10,7 @@
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/plural.h"
+#include "core/format.h"
 #include "data/tokenizer.h"
 #include "train/batch_file.h"
 #include "verify/bounds.h"

@@ -77,8 +77,7 @@ Uses number_uses(const Program& program, const std::vector<Bucket>& buckets) {
 
 // In quarters of a block. A segment is half a block, or like one; in parts, each of them has its share of that.
 int quarters(const Program& program, const Instruction& i) {
-  if (!computes_segment(i.kind)) return 0;
-  return i.kind == InstructionKind::backward_weight ? 2 : 2 / program.segment(i.segment).parts;
+  return computes_segment(i.kind) ? 2 / parts_of(program.segment(i.segment), i.kind) : 0;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/percentage.h"
+#include "core/parse_number.h"
 
 namespace plait::train {
 namespace {

@@ -8,8 +8,8 @@
 #include <map>
 #include <vector>
 
-#include "comm/p2p/symmetric_memory.h"
-#include "core/format_bytes.h"
+#include "comm/p2p/region.h"
+#include "core/format.h"
 #include "core/limits.h"
 #include "core/names.h"
 #include "core/terminal.h"

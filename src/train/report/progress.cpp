@@ -11,10 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/format_bytes.h"
-#include "core/format_count.h"
-#include "core/format_time.h"
-#include "core/unsigned_nan.h"
+#include "core/format.h"
 #include "train/report/ledger_text.h"
 
 namespace plait::train {

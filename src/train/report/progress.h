@@ -13,8 +13,6 @@
 #include <utility>
 
 #include "core/terminal.h"
-#include "train/report/progress_text.h"
-#include "core/status_line.h"
 #include "train/report/step_metrics.h"
 
 namespace plait::train {
