@@ -276,8 +276,6 @@ double bus_bandwidth_factor(CollectiveKind kind, int ranks) {
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: return others;
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast: return 1;
   }
   throw InternalError("a collective without a bus bandwidth");
 }
@@ -286,13 +284,9 @@ std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks) 
   return is_in_place(kind) ? elements : elements / ranks;
 }
 
-bool has_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
-}
+bool has_reduction(CollectiveKind kind) { return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter; }
 
-bool has_root(CollectiveKind kind) { return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast; }
-
-bool is_in_place(CollectiveKind kind) { return kind == CollectiveKind::all_reduce || has_root(kind); }
+bool is_in_place(CollectiveKind kind) { return kind == CollectiveKind::all_reduce; }
 
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output) {
   require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");

@@ -17,20 +17,19 @@ namespace plait::bench {
 
 // The measured collectives, with the same definitions of size and bandwidth as nccl-tests (its doc/PERFORMANCE.md), so that
 // figures can be compared.
-enum class CollectiveKind { all_reduce, reduce, reduce_scatter, all_gather, broadcast, all_to_all };
+enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, all_to_all };
 
 std::vector<CollectiveKind> all_collectives();
 
 // "size" is the larger of what a rank sends and receives. Algorithm bandwidth is size / time. Bus bandwidth is that times this
 // factor: the rate of the busiest link of an ideal algorithm, which does not depend on the number of ranks:
-//   all_reduce 2 (n - 1) / n     reduce_scatter, all_gather, all_to_all (n - 1) / n     broadcast, reduce 1
+//   all_reduce 2 (n - 1) / n     reduce_scatter, all_gather, all_to_all (n - 1) / n
 double bus_bandwidth_factor(CollectiveKind kind, int ranks);
 
 // Elements in the "count" column. For all_gather, reduce_scatter and all_to_all these are the elements of one rank's part.
 std::int64_t shown_count(CollectiveKind kind, std::int64_t elements, int ranks);
 
 bool has_reduction(CollectiveKind kind);
-bool has_root(CollectiveKind kind);     // the root is rank 0
 bool is_in_place(CollectiveKind kind);  // Communicator offers each kind in one form only
 
 struct CollectivesBenchmarkRequest {
@@ -60,9 +59,7 @@ namespace plait {
 template <>
 inline constexpr auto names<bench::CollectiveKind> =
     std::to_array<Name<bench::CollectiveKind>>({{bench::CollectiveKind::all_reduce, "all_reduce"},
-                                                {bench::CollectiveKind::reduce, "reduce"},
                                                 {bench::CollectiveKind::reduce_scatter, "reduce_scatter"},
                                                 {bench::CollectiveKind::all_gather, "all_gather"},
-                                                {bench::CollectiveKind::broadcast, "broadcast"},
                                                 {bench::CollectiveKind::all_to_all, "all_to_all"}});
 }  // namespace plait

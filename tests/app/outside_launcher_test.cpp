@@ -68,7 +68,7 @@ TEST_F(OutsideRanks, ABatchScriptIsOneProcess) {
 }
 
 TEST_F(OutsideRanks, AreTheRanksOfBenchmarks) {
-  for (const std::string benchmark : {"collectives --sizes 4K --rounds 1 --only all_reduce,reduce",
+  for (const std::string benchmark : {"collectives --sizes 4K --rounds 1 --only all_reduce,all_gather",
                                       "p2p --sizes 4K --rounds 1 --no-products", "p2p --before-after --sizes 4K,64K --rounds 1",
                                       "p2p --concurrent --sizes 64K --rounds 1", "ring --messages 20 --max 1K"}) {
     const std::vector<Outcome> outcomes = bench(benchmark + " --json");

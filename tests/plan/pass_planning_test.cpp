@@ -143,7 +143,7 @@ TEST_F(PassPlanningTest, APlanHoldsThePassesAndTheyRunAsTheyAre) {
   };
   EXPECT_THAT(refusal("passes", 3), HasSubstr("'choice.passes' is 3: must be a string"));
   EXPECT_THAT(refusal("passes", "0F0,0B0\n1B0,1F0\n"), HasSubstr("deadlock"));
-  EXPECT_THAT(refusal("passes", "0F0,0B0\n1F0,1B0\n"), HasSubstr("has 2 ranks"));
+  EXPECT_THAT(refusal("passes", "0F0,0B0\n1F0,1B0\n"), HasSubstr("has passes of 2 ranks"));
   EXPECT_THAT(refusal("micro_batch", 2, {"train.micro_batch=auto"}), HasSubstr("has 12 micro-batches"));
   EXPECT_THAT(refusal("virtual_stages", 2, {"parallel.virtual_stages=auto"}), HasSubstr("has 4 stages"));
 }

@@ -88,13 +88,14 @@ ToldLink told(const comm::p2p::LinkReport& report) {
 
 constexpr std::size_t most_groups_named = 8;
 
-// The report of the groups along `axis`.
-Json report_of(const parallel::RankPlan& plan, Axis axis, const parallel::CollectiveChoice& choice, Json links) {
-  if (plan.layout.size(axis) == 1) return nullptr;
+// The report of all groups of this kind.
+Json report_of(const parallel::RankPlan& plan, const parallel::Group& group, const parallel::CollectiveChoice& choice,
+               Json links) {
+  if (plan.members(group).size() == 1) return nullptr;
   Json groups = Json::array();
   for (int rank = 0; rank < plan.layout.ranks(); ++rank) {
-    if (plan.layout.coordinate(rank, axis) == 0)
-      groups.push_back(plan.layout.members(parallel::group_along(axis), rank, plan.ends()));
+    if (plan.layout.lowest_member(group, rank, plan.ends()) == rank)
+      groups.push_back(plan.layout.members(group, rank, plan.ends()));
   }
   return {{"by", to_string(choice.way)}, {"reason", choice.reason}, {"groups", std::move(groups)}, {"links", std::move(links)}};
 }
@@ -172,7 +173,7 @@ std::string link_table(const Json& links, int width) {
 }
 
 Json exchange_report(const parallel::RankPlan& plan, Json links) {
-  Json report = report_of(plan, segment_axis, plan.exchanges, std::move(links));
+  Json report = report_of(plan, parallel::groups::tensor, plan.exchanges, std::move(links));
   if (report.is_null()) return report;
   if (plan.goes_by_links(parallel::exchange_group) && plan.device_kind == DeviceKind::cuda) {
     const std::size_t bytes = plan.slice_bytes(parallel::exchange_group);
@@ -200,7 +201,7 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
 }
 
 Json reduction_report(const parallel::RankPlan& plan, Json links) {
-  return report_of(plan, reduced_axis, plan.reductions, std::move(links));
+  return report_of(plan, parallel::groups::replicas, plan.reductions, std::move(links));
 }
 
 std::string exchange_text(const Json& report, int width) {
