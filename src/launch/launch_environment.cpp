@@ -177,7 +177,7 @@ std::optional<RankContext> place_from_environment(const Config& config) {
 
 std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const Config& config) {
   if (site::launch_mode(config) == LaunchMode::external)
-    return open_rendezvous(config, place.rank, place.size, site::outside_place(config).job);
+    return open_rendezvous(config, place.rank, place.size, site::outside_job_name());
   std::vector<ConfigProblem> problems;
   const int memory = site::number_of(rendezvous_variable, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));

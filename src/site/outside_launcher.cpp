@@ -103,36 +103,34 @@ const OutsideLauncher& launcher_of_ranks() {
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
-// Names this job and this restart of it, so that no rank reads an earlier one's addresses.
-std::string job_name(const OutsideLauncher& launcher) {
+}  // namespace
+
+OutsidePlace outside_place(const Config& config) {
+  const OutsideLauncher& launcher = launcher_of_ranks();
+  std::vector<ConfigProblem> problems;
+  OutsidePlace place;
+  place.rank = number_of(launcher.rank, problems);
+  place.size = number_of(launcher.size, problems, 1);
+  place.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
+  if (config.launch.rendezvous.empty()) {
+    const std::string who = config.launch.mode ? "launch.mode external needs"
+                                               : std::string(launcher.name) + " has started this process as one of " +
+                                                     std::to_string(place.size) + " ranks, which need";
+    problems.push_back({"launch.rendezvous", "", who + " a directory that all of them share, or tcp", "", 0});
+  }
+  check_place(place.rank, place.size, launcher.rank, problems);
+  return place;
+}
+
+std::string outside_job_name() {
   std::string name = "plait-job";
-  for (const char* variable : launcher.job_id) {
+  for (const char* variable : launcher_of_ranks().job_id) {
     const char* text = *variable ? std::getenv(variable) : nullptr;
     if (!text || !*text) continue;
     name += '-';
     for (const char* c = text; *c; ++c) name += std::isalnum(static_cast<unsigned char>(*c)) ? *c : '_';
   }
   return name;
-}
-
-}  // namespace
-
-OutsidePlace outside_place(const Config& config) {
-  const OutsideLauncher& launcher = launcher_of_ranks();
-  std::vector<ConfigProblem> problems;
-  OutsidePlace context;
-  context.rank = number_of(launcher.rank, problems);
-  context.size = number_of(launcher.size, problems, 1);
-  context.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
-  if (config.launch.rendezvous.empty()) {
-    const std::string who = config.launch.mode ? "launch.mode external needs"
-                                               : std::string(launcher.name) + " has started this process as one of " +
-                                                     std::to_string(context.size) + " ranks, which need";
-    problems.push_back({"launch.rendezvous", "", who + " a directory that all of them share, or tcp", "", 0});
-  }
-  check_place(context.rank, context.size, launcher.rank, problems);
-  context.job = job_name(launcher);
-  return context;
 }
 
 std::optional<OutsideRank> started_from_outside() {

@@ -30,9 +30,11 @@ LaunchMode launch_mode(const Config& config);
 struct OutsidePlace {
   int rank = 0, size = 1;
   int local_rank = 0;  // among the ranks of this host
-  std::string job;     // names this job and this restart of it, so that no rank reads an earlier one's addresses
 };
 OutsidePlace outside_place(const Config& config);
+
+// Names this job and this restart of it, so that no rank reads an earlier one's addresses.
+std::string outside_job_name();
 
 // The variable that holds the rank within the host, for messages.
 std::string local_rank_variable();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "config/config.h"
 #include "config/schedule_file.h"
 #include "core/error.h"
 #include "core/parse_number.h"

@@ -10,7 +10,6 @@
 #include <random>
 #include <set>
 
-#include "config/config.h"
 #include "core/error.h"
 #include "core/parse_number.h"
 #include "study/statistics.h"

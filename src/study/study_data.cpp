@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "checkpoint/run_directory.h"
-#include "config/config.h"
 #include "config/schema.h"
 #include "core/error.h"
 #include "core/file.h"
