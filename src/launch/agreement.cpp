@@ -137,7 +137,7 @@ std::vector<Fact> facts_of(const Config& config) {
     facts.push_back({"kind of device", kind == DeviceKind::cuda ? "GPU" : "CPU"});
     facts.push_back({"communication", comm::backend_name(kind)});
     for (const ops::LibraryVersion& library : ops::library_versions(kind))
-      facts.push_back({"version of " + library.name, library.version});
+      facts.push_back({"version of " + library.name, library.version()});
   } catch (const Error& error) {
     facts.push_back({"kind of device", why(error)});
   }

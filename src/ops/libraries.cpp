@@ -12,9 +12,9 @@ namespace plait::ops {
 std::vector<LibraryVersion> cpu::library_versions() {
   // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the words after the number describe this processor.
   std::istringstream words(openblas_get_config());
-  LibraryVersion version;
-  words >> version.name >> version.version;
-  return {version};
+  std::string name, version;
+  words >> name >> version;
+  return {{name, [version] { return version; }}};
 }
 
 std::vector<LibraryVersion> library_versions(DeviceKind kind) {

@@ -1,6 +1,7 @@
 // The libraries that operations use: their versions, and the threads of a matrix product on the host.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 namespace plait::ops {
 
 struct LibraryVersion {
-  std::string name, version;  // "cuDNN", "9.10.2"
+  std::string name;                      // "cuDNN"
+  std::function<std::string()> version;  // "9.10.2"; asking opens a library that no operation has used yet
 };
 
 // The libraries called by operations on a device of this kind. Works without a device or a driver too.

@@ -6,14 +6,15 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
+#include "core/shared_library.h"
 #include "ops/implementations.h"
 
 namespace plait {
 
 void check(cublasStatus_t status, std::source_location where) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError(std::string("cuBLASLt: ") + cublasLtGetStatusName(status) + ": " + cublasLtGetStatusString(status) + " [" +
-                    to_string(where) + "]");
+  throw DeviceError(std::string("cuBLASLt: ") + ops::cuda::cublas_lt().GetStatusName(status) + ": " +
+                    ops::cuda::cublas_lt().GetStatusString(status) + " [" + to_string(where) + "]");
 }
 
 void check(cudnnStatus_t status, std::source_location where) {
@@ -25,14 +26,29 @@ void check(cudnnStatus_t status, std::source_location where) {
 
 namespace plait::ops::cuda {
 
+const CublasLt& cublas_lt() {
+  static const CublasLt functions = [] {
+    const SharedLibrary library("cuBLASLt", {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR), PLAIT_CUBLASLT_LIBRARY});
+    CublasLt found;
+#define PLAIT_CUBLASLT_FIND(function) library.find(found.function, "cublasLt" #function);
+    PLAIT_CUBLASLT_FUNCTIONS(PLAIT_CUBLASLT_FIND)
+#undef PLAIT_CUBLASLT_FIND
+    return found;
+  }();
+  return functions;
+}
+
 std::vector<LibraryVersion> library_versions() {
-  int runtime = 0;
-  check(cudaRuntimeGetVersion(&runtime));
-  const std::size_t cudnn = cudnnGetVersion();  // from version 9 on: major * 10000 + minor * 100 + patch
-  return {
-      {"CUDA", std::to_string(runtime / 1000) + "." + std::to_string(runtime / 10 % 100)},
-      {"cuBLASLt", std::to_string(cublasLtGetVersion())},
-      {"cuDNN", std::to_string(cudnn / 10000) + "." + std::to_string(cudnn / 100 % 100) + "." + std::to_string(cudnn % 100)}};
+  const auto runtime = [] {
+    int version = 0;
+    check(cudaRuntimeGetVersion(&version));
+    return std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100);
+  };
+  const auto cudnn = [] {
+    const std::size_t version = cudnnGetVersion();  // from version 9 on: major * 10000 + minor * 100 + patch
+    return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  };
+  return {{"CUDA", runtime}, {"cuBLASLt", [] { return std::to_string(cublas_lt().GetVersion()); }}, {"cuDNN", cudnn}};
 }
 
 }  // namespace plait::ops::cuda

@@ -42,31 +42,31 @@ bool has_vector(MatmulEpilogue e) { return e == MatmulEpilogue::bias || e == Mat
 
 template <typename T>
 void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value));
+  check(cublas_lt().MatmulDescSetAttribute(description, attribute, &value, sizeof value));
 }
 template <typename T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  check(cublas_lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
 struct LayoutDeleter {
-  void operator()(cublasLtMatrixLayout_t layout) const { static_cast<void>(cublasLtMatrixLayoutDestroy(layout)); }
+  void operator()(cublasLtMatrixLayout_t layout) const { static_cast<void>(cublas_lt().MatrixLayoutDestroy(layout)); }
 };
 using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, LayoutDeleter>;
 
 Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows));
+  check(cublas_lt().MatrixLayoutCreate(&layout, library_type(dtype), static_cast<std::uint64_t>(rows),
+                                       static_cast<std::uint64_t>(columns), rows));
   return Layout(layout);
 }
 
 struct DescriptionDeleter {
-  void operator()(cublasLtMatmulDesc_t description) const { static_cast<void>(cublasLtMatmulDescDestroy(description)); }
+  void operator()(cublasLtMatmulDesc_t description) const { static_cast<void>(cublas_lt().MatmulDescDestroy(description)); }
 };
 struct PreferenceDeleter {
   void operator()(cublasLtMatmulPreference_t preference) const {
-    static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
+    static_cast<void>(cublas_lt().MatmulPreferenceDestroy(preference));
   }
 };
 
@@ -149,21 +149,21 @@ MatmulPlans::MatmulPlans(Device device, View workspace, const OpContextOptions& 
       workspace_(workspace),
       matmul_workspace_bytes_(std::min(workspace.bytes(), most_matmul_workspace_bytes)),
       options_(options) {
-  identity_ = device_name(device) + " cublaslt-" + std::to_string(cublasLtGetVersion());
+  identity_ = device_name(device) + " cublaslt-" + std::to_string(cublas_lt().GetVersion());
   std::replace(identity_.begin(), identity_.end(), ' ', '-');
-  check(cublasLtCreate(&handle_));
+  check(cublas_lt().Create(&handle_));
 }
 
 MatmulPlans::~MatmulPlans() {
   plans_.clear();
-  static_cast<void>(cublasLtDestroy(handle_));
+  static_cast<void>(cublas_lt().Destroy(handle_));
 }
 
 std::unique_ptr<MatmulPlans::Plan> MatmulPlans::describe(const MatmulProblem& p) const {
   auto plan = std::make_unique<Plan>();
   plan->problem = p;
   cublasLtMatmulDesc_t description = nullptr;
-  check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  check(cublas_lt().MatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   plan->description.reset(description);
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -180,7 +180,7 @@ std::unique_ptr<MatmulPlans::Plan> MatmulPlans::describe(const MatmulProblem& p)
 std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan& plan, int wanted,
                                                                      std::size_t workspace_limit) const {
   cublasLtMatmulPreference_t raw = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&raw));
+  check(cublas_lt().MatmulPreferenceCreate(&raw));
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, PreferenceDeleter> preference(raw);
   set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_limit);
   const auto alignment = static_cast<std::uint32_t>(plan.problem.alignment);
@@ -197,8 +197,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(std::max(wanted, 1)));
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(), plan.d.get(),
-                                     raw, static_cast<int>(results.size()), results.data(), &found);
+      cublas_lt().MatmulAlgoGetHeuristic(handle_, plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(),
+                                         plan.d.get(), raw, static_cast<int>(results.size()), results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
   check(status);
   results.resize(static_cast<std::size_t>(found));
@@ -236,8 +236,9 @@ cublasStatus_t MatmulPlans::launch(cudaStream_t stream, const Plan& plan, const 
   }
   const float alpha = 1.0f, beta = plan.problem.adds_c ? 1.0f : 0.0f;
   const void* c = plan.problem.adds_c ? operands.c : operands.d;
-  return cublasLtMatmul(handle_, plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta, c,
-                        plan.c.get(), operands.d, plan.d.get(), &algorithm, workspace_.data, matmul_workspace_bytes_, stream);
+  return cublas_lt().Matmul(handle_, plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta,
+                            c, plan.c.get(), operands.d, plan.d.get(), &algorithm, workspace_.data, matmul_workspace_bytes_,
+                            stream);
 }
 
 bool MatmulPlans::may_time(cudaStream_t stream) const {
@@ -354,8 +355,8 @@ bool MatmulPlans::adopt_choice(const std::string& line) {
   if (!(text >> algorithm_text) || !read_hex(algorithm_text, plan->algorithm)) return false;
   if (!(text >> plan->candidates >> plan->first_microseconds >> plan->best_microseconds)) return false;
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, plan->description.get(), plan->a.get(), plan->b.get(),
-                                                        plan->c.get(), plan->d.get(), &plan->algorithm, &result);
+  const cublasStatus_t status = cublas_lt().MatmulAlgoCheck(handle_, plan->description.get(), plan->a.get(), plan->b.get(),
+                                                            plan->c.get(), plan->d.get(), &plan->algorithm, &result);
   if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > matmul_workspace_bytes_) return false;
   plan->available = true;
   plans_[problem] = std::move(plan);

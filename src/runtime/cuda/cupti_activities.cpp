@@ -1,6 +1,5 @@
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
+#include "core/shared_library.h"
 #include "runtime/device_activities.h"
 
 namespace plait::runtime {
@@ -44,31 +44,18 @@ struct Cupti {
   }
 };
 
-// Never closed: CUPTI has threads of its own.
 Cupti open_cupti() {
-  void* library = nullptr;
-  std::string reason;
-  for (const std::string& name : {"libcupti.so." + std::to_string(CUDART_VERSION / 1000), std::string(PLAIT_CUPTI_LIBRARY)}) {
-    library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library) break;
-    const char* why = ::dlerror();
-    if (reason.empty()) reason = why ? why : name;
-  }
-  if (!library) throw DeviceError("CUPTI cannot be opened: " + reason);
+  const SharedLibrary library("CUPTI", {"libcupti.so." + std::to_string(CUDART_VERSION / 1000), PLAIT_CUPTI_LIBRARY});
   Cupti cupti;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
-    if (!function) throw DeviceError(std::string("CUPTI has no ") + name);
-  };
-  find(cupti.version, "cuptiGetVersion");
-  find(cupti.result_string, "cuptiGetResultString");
-  find(cupti.timestamp, "cuptiGetTimestamp");
-  find(cupti.stream_id, "cuptiGetStreamIdEx");
-  find(cupti.register_callbacks, "cuptiActivityRegisterCallbacks");
-  find(cupti.enable, "cuptiActivityEnable");
-  find(cupti.disable, "cuptiActivityDisable");
-  find(cupti.flush, "cuptiActivityFlushAll");
-  find(cupti.next_record, "cuptiActivityGetNextRecord");
+  library.find(cupti.version, "cuptiGetVersion");
+  library.find(cupti.result_string, "cuptiGetResultString");
+  library.find(cupti.timestamp, "cuptiGetTimestamp");
+  library.find(cupti.stream_id, "cuptiGetStreamIdEx");
+  library.find(cupti.register_callbacks, "cuptiActivityRegisterCallbacks");
+  library.find(cupti.enable, "cuptiActivityEnable");
+  library.find(cupti.disable, "cuptiActivityDisable");
+  library.find(cupti.flush, "cuptiActivityFlushAll");
+  library.find(cupti.next_record, "cuptiActivityGetNextRecord");
   std::uint32_t version = 0;
   cupti.check(cupti.version(&version), "cuptiGetVersion");
   if (version < CUPTI_API_VERSION) throw DeviceError("CUPTI is older than the one that plait was built with");

@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, std::string>> telling_variables() {
 std::string gpu_library_version(std::string_view name) {
   if constexpr (PLAIT_HAS_CUDA) {
     for (const ops::LibraryVersion& library : ops::library_versions(DeviceKind::cuda))
-      if (library.name == name) return library.version;
+      if (library.name == name) return library.version();
   }
   return "";
 }
