@@ -157,24 +157,20 @@ void backward(const AttentionShape& s, const View& starts, const A* qkv, const A
 }  // namespace
 
 void attention_forward(StreamRef stream, OpContext&, const AttentionForward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.qkv.dtype, [&]<typename T>(std::type_identity<T>) {
-      const Operand<T> qkv(args.qkv);
-      Result<T> out(args.out);
-      forward(args.shape, args.starts, qkv.data(), out.data(), args.lse.as<Arithmetic<T>>());
-      out.finish();
-    });
+  enqueue(stream, args.qkv.dtype, [args]<typename T>(std::type_identity<T>) {
+    const Operand<T> qkv(args.qkv);
+    Result<T> out(args.out);
+    forward(args.shape, args.starts, qkv.data(), out.data(), args.lse.as<Arithmetic<T>>());
+    out.finish();
   });
 }
 
 void attention_backward(StreamRef stream, OpContext&, const AttentionBackward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.qkv.dtype, [&]<typename T>(std::type_identity<T>) {
-      const Operand<T> qkv(args.qkv), out(args.out), dout(args.dout);
-      Result<T> dqkv(args.dqkv);
-      backward(args.shape, args.starts, qkv.data(), out.data(), args.lse.as<Arithmetic<T>>(), dout.data(), dqkv.data());
-      dqkv.finish();
-    });
+  enqueue(stream, args.qkv.dtype, [args]<typename T>(std::type_identity<T>) {
+    const Operand<T> qkv(args.qkv), out(args.out), dout(args.dout);
+    Result<T> dqkv(args.dqkv);
+    backward(args.shape, args.starts, qkv.data(), out.data(), args.lse.as<Arithmetic<T>>(), dout.data(), dqkv.data());
+    dqkv.finish();
   });
 }
 

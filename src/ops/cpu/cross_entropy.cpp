@@ -146,18 +146,15 @@ void part_finish(const CrossEntropyFinish& args) {
 }  // namespace
 
 void cross_entropy(StreamRef stream, const CrossEntropy& args) {
-  stream.enqueue_host(
-      [args] { with_type(args.logits.dtype, [&]<typename T>(std::type_identity<T>) { whole_rows<T>(args); }); });
+  enqueue(stream, args.logits.dtype, [args]<typename T>(std::type_identity<T>) { whole_rows<T>(args); });
 }
 
 void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& args) {
-  stream.enqueue_host(
-      [args] { with_type(args.logits.dtype, [&]<typename T>(std::type_identity<T>) { part_statistics<T>(args); }); });
+  enqueue(stream, args.logits.dtype, [args]<typename T>(std::type_identity<T>) { part_statistics<T>(args); });
 }
 
 void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& args) {
-  stream.enqueue_host(
-      [args] { with_type(args.logits.dtype, [&]<typename T>(std::type_identity<T>) { part_finish<T>(args); }); });
+  enqueue(stream, args.logits.dtype, [args]<typename T>(std::type_identity<T>) { part_finish<T>(args); });
 }
 
 }  // namespace plait::ops::cpu

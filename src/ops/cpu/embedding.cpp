@@ -86,15 +86,12 @@ void backward(const EmbeddingBackward& args) {
 }  // namespace
 
 void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
-  stream.enqueue_host([args] { with_type(args.y.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
+  enqueue(stream, args.y.dtype, [args]<typename T>(std::type_identity<T>) { forward<T>(args); });
 }
 
 void embedding_backward(StreamRef stream, OpContext&, const EmbeddingBackward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(args.dtokens_table.dtype, [&]<typename G>(std::type_identity<G>) { backward<T, G>(args); });
-    });
-  });
+  enqueue(stream, args.dy.dtype, args.dtokens_table.dtype,
+          [args]<typename T, typename G>(std::type_identity<T>, std::type_identity<G>) { backward<T, G>(args); });
 }
 
 }  // namespace plait::ops::cpu

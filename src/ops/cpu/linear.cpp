@@ -103,20 +103,16 @@ void backward_weight(const LinearBackwardWeight& args) {
 }  // namespace
 
 void linear_forward(StreamRef stream, OpContext&, const LinearForward& args) {
-  stream.enqueue_host([args] { with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
+  enqueue(stream, args.x.dtype, [args]<typename T>(std::type_identity<T>) { forward<T>(args); });
 }
 
 void linear_backward_input(StreamRef stream, OpContext&, const LinearBackwardInput& args) {
-  stream.enqueue_host(
-      [args] { with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) { backward_input<T>(args); }); });
+  enqueue(stream, args.dy.dtype, [args]<typename T>(std::type_identity<T>) { backward_input<T>(args); });
 }
 
 void linear_backward_weight(StreamRef stream, OpContext&, const LinearBackwardWeight& args) {
-  stream.enqueue_host([args] {
-    with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(args.dw.dtype, [&]<typename G>(std::type_identity<G>) { backward_weight<T, G>(args); });
-    });
-  });
+  enqueue(stream, args.dy.dtype, args.dw.dtype,
+          [args]<typename T, typename G>(std::type_identity<T>, std::type_identity<G>) { backward_weight<T, G>(args); });
 }
 
 }  // namespace plait::ops::cpu

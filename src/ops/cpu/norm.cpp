@@ -97,17 +97,13 @@ void backward(const NormBackward& args) {
 }  // namespace
 
 void norm_forward(StreamRef stream, OpContext& context, const NormForward& args) {
-  stream.enqueue_host(
-      [args] { with_type(args.x.front().dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
+  enqueue(stream, args.x.front().dtype, [args]<typename T>(std::type_identity<T>) { forward<T>(args); });
   if (args.scale) cpu::find_scale(stream, context, args.y, args.scale, OperandOf::x);
 }
 
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(args.dgamma.dtype, [&]<typename G>(std::type_identity<G>) { backward<T, G>(args); });
-    });
-  });
+  enqueue(stream, args.x.dtype, args.dgamma.dtype,
+          [args]<typename T, typename G>(std::type_identity<T>, std::type_identity<G>) { backward<T, G>(args); });
   if (args.scale) cpu::find_scale(stream, context, args.dx, args.scale, OperandOf::x);
 }
 
@@ -168,16 +164,12 @@ void norm_heads_backward(const QkNormBackward& args) {
 }  // namespace
 
 void qk_norm_forward(StreamRef stream, const QkNormForward& args) {
-  stream.enqueue_host([args] { with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { norm_heads<T>(args); }); });
+  enqueue(stream, args.x.dtype, [args]<typename T>(std::type_identity<T>) { norm_heads<T>(args); });
 }
 
 void qk_norm_backward(StreamRef stream, OpContext&, const QkNormBackward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(args.dquery_gain.dtype,
-                            [&]<typename G>(std::type_identity<G>) { norm_heads_backward<T, G>(args); });
-    });
-  });
+  enqueue(stream, args.x.dtype, args.dquery_gain.dtype,
+          [args]<typename T, typename G>(std::type_identity<T>, std::type_identity<G>) { norm_heads_backward<T, G>(args); });
 }
 
 }  // namespace plait::ops::cpu

@@ -46,20 +46,17 @@ void quantize_typed(const View& x, const Quantized& out, OperandOf of) {
 }  // namespace
 
 void find_scale(StreamRef stream, OpContext&, View x, View scale, OperandOf of) {
-  stream.enqueue_host([x, scale, of] {
-    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      const double largest = largest_magnitude(x.as<T>(), x.elements(), of);
-      float* const found = scale.as<float>();
-      std::fill_n(found, scale_floats, 0.0f);
-      found[0] = fp8_scale(largest);
-      found[1] = std::isnan(largest) ? std::numeric_limits<float>::infinity() : static_cast<float>(largest);
-    });
+  enqueue(stream, x.dtype, [x, scale, of]<typename T>(std::type_identity<T>) {
+    const double largest = largest_magnitude(x.as<T>(), x.elements(), of);
+    float* const found = scale.as<float>();
+    std::fill_n(found, scale_floats, 0.0f);
+    found[0] = fp8_scale(largest);
+    found[1] = std::isnan(largest) ? std::numeric_limits<float>::infinity() : static_cast<float>(largest);
   });
 }
 
 void quantize(StreamRef stream, OpContext& context, View x, const Quantized& out, const RowSums& sums, OperandOf of) {
-  stream.enqueue_host(
-      [x, out, of] { with_type(x.dtype, [&]<typename T>(std::type_identity<T>) { quantize_typed<T>(x, out, of); }); });
+  enqueue(stream, x.dtype, [x, out, of]<typename T>(std::type_identity<T>) { quantize_typed<T>(x, out, of); });
   if (sums.out) cpu::sum_rows(stream, context, x, sums);
 }
 

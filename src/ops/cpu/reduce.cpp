@@ -11,11 +11,8 @@
 namespace plait::ops::cpu {
 
 void sum_rows(StreamRef stream, OpContext&, View x, const RowSums& sums) {
-  stream.enqueue_host([x, sums] {
-    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      with_gradient_type<T>(sums.out.dtype,
-                            [&]<typename G>(std::type_identity<G>) { sum_rows<T>(x, sums.out.as<G>(), sums.accumulate); });
-    });
+  enqueue(stream, x.dtype, sums.out.dtype, [x, sums]<typename T, typename G>(std::type_identity<T>, std::type_identity<G>) {
+    sum_rows<T>(x, sums.out.as<G>(), sums.accumulate);
   });
 }
 
@@ -40,28 +37,25 @@ void put(const View& out, double value, bool accumulate) {
 }  // namespace
 
 void sum(StreamRef stream, OpContext&, View values, View out, float scale, bool accumulate) {
-  stream.enqueue_host([=] {
-    with_type(values.dtype, [&]<typename T>(std::type_identity<T>) {
-      const T* from = values.as<T>();
-      const double total = blocked_sum(values.elements(), [from](std::int64_t i) { return load(from[i]); });
-      put<Statistic<T>>(out, static_cast<double>(scale) * total, accumulate);
-    });
+  enqueue(stream, values.dtype, [=]<typename T>(std::type_identity<T>) {
+    const T* from = values.as<T>();
+    const double total = blocked_sum(values.elements(), [from](std::int64_t i) { return load(from[i]); });
+    put<Statistic<T>>(out, static_cast<double>(scale) * total, accumulate);
   });
 }
 
 void sum_of_squares(StreamRef stream, OpContext&, std::span<const View> parts, View out) {
-  stream.enqueue_host([parts = std::vector<View>(parts.begin(), parts.end()), out] {
-    with_type(parts.front().dtype, [&]<typename T>(std::type_identity<T>) {
-      double total = 0;
-      for (const View& part : parts) {
-        total += blocked_sum(part.elements(), [from = part.as<T>()](std::int64_t i) {
-          const double value = static_cast<double>(load(from[i]));
-          return value * value;
-        });
-      }
-      put<Statistic<T>>(out, total, false);
-    });
-  });
+  enqueue(stream, parts.front().dtype,
+          [parts = std::vector<View>(parts.begin(), parts.end()), out]<typename T>(std::type_identity<T>) {
+            double total = 0;
+            for (const View& part : parts) {
+              total += blocked_sum(part.elements(), [from = part.as<T>()](std::int64_t i) {
+                const double value = static_cast<double>(load(from[i]));
+                return value * value;
+              });
+            }
+            put<Statistic<T>>(out, total, false);
+          });
 }
 
 void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {

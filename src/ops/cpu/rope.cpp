@@ -29,7 +29,7 @@ void rotate(const Rope& args) {
 }  // namespace
 
 void rope(StreamRef stream, const Rope& args) {
-  stream.enqueue_host([args] { with_type(args.qkv.dtype, [&]<typename T>(std::type_identity<T>) { rotate<T>(args); }); });
+  enqueue(stream, args.qkv.dtype, [args]<typename T>(std::type_identity<T>) { rotate<T>(args); });
 }
 
 }  // namespace plait::ops::cpu

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::ops::cpu {
@@ -47,6 +48,20 @@ void with_gradient_type(DType dtype, F&& f) {
     if (dtype == DType::f32) return f(std::type_identity<float>{});
   }
   f(std::type_identity<T>{});
+}
+
+// Enqueues f(std::type_identity<T>{}) on a host stream, for the T that `dtype` names.
+template <typename F>
+void enqueue(StreamRef stream, DType dtype, F f) {
+  stream.enqueue_host([dtype, f = std::move(f)] { with_type(dtype, f); });
+}
+
+// Enqueues f(std::type_identity<T>{}, std::type_identity<G>{}), also with the type of a parameter's gradient.
+template <typename F>
+void enqueue(StreamRef stream, DType dtype, DType gradient, F f) {
+  enqueue(stream, dtype, [gradient, f = std::move(f)]<typename T>(std::type_identity<T> type) {
+    with_gradient_type<T>(gradient, [&](auto gradient_type) { f(type, gradient_type); });
+  });
 }
 
 // The elements of a tensor as numbers to compute with: its own memory, or for bf16 a float copy.
