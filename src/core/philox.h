@@ -2,7 +2,7 @@
 //
 // A value depends only on (key, counter), never on who draws it or in which order. Weights use the key (seed, hash of the
 // parameter's name) and the global element index; the order of samples uses the key (seed, name of the source) and the epoch
-// (data/window_order.h). So every layout starts from the same weights and sees the same tokens.
+// (data/sample_order.h). So every layout starts from the same weights and sees the same tokens.
 #pragma once
 
 #include <array>

@@ -15,10 +15,9 @@
 #include "core/file.h"
 #include "core/format.h"
 #include "core/philox.h"
-#include "data/blend.h"
-#include "data/split.h"
+#include "data/sample_order.h"
 #include "data/token_shard.h"
-#include "data/window_order.h"
+#include "data/token_source.h"
 
 namespace plait::data {
 namespace {

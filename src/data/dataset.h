@@ -2,9 +2,10 @@
 //
 // The files of a split are concatenated in order; a sample is a window of sequence_length + 1 consecutive tokens of that
 // concatenation (it may cross from one file into the next). Training goes through all windows in epochs without replacement
-// (data/window_order.h); with multiple sources (data.sources), each has its own windows and its share of the samples
-// (data/blend.h). The samples of a run are numbered from 0 on: step after step, and within a step by their index in the global
-// batch. A sample's window depends only on the seed and that number, so every layout, rank and restart sees the same samples.
+// (data/sample_order.h); with multiple sources (data.sources), each has its own windows and its share of the samples
+// (data/sample_order.h). The samples of a run are numbered from 0 on: step after step, and within a step by their index in the
+// global batch. A sample's window depends only on the seed and that number, so every layout, rank and restart sees the same
+// samples.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One file as a sequence of tokens. Private to src/data.
+// Files as sequences of tokens, and a split: ranges of them, one after another. Private to src/data.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "config/data_config.h"
+#include "core/choices.h"
+#include "data/dataset.h"
 #include "data/documents.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
@@ -39,5 +41,30 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
 
 // ConfigError naming file and offset unless the tokenizer can encode the text in `file`.
 void check_encodable(const Tokenizer& tokenizer, const DataFile& file);
+
+class Split {
+ public:
+  // Adds tokens [first, first + count) of `source`, which outlives the split.
+  void add(const TokenSource& source, std::int64_t first, std::int64_t count);
+  std::int64_t tokens() const { return tokens_; }
+  // Copies tokens [first, first + tokens.size()), and adds their marks: a part that does not continue where the previous one
+  // ended begins a document.
+  void read(std::int64_t first, std::span<std::int32_t> tokens, std::span<TokenMarks> marks) const;
+
+ private:
+  struct SplitPart {
+    const TokenSource* source;
+    std::int64_t first;  // within the source
+    std::int64_t start;  // within the split
+    bool goes_on;        // from the end of a file to the beginning of the next
+  };
+  std::vector<SplitPart> parts_;
+  std::int64_t tokens_ = 0;
+  bool at_end_ = false;  // the last part ends with its source
+};
+
+// Fills `out` from token `first` on; the split holds a token more. Targets are the tokens shifted by one, but -1 where that
+// token is masked, and, if documents are separate, where it begins a document.
+void read_sample(const Split& split, std::int64_t first, Documents documents, const SampleSpans& out);
 
 }  // namespace plait::data

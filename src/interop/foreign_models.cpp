@@ -27,6 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
+constexpr const char* kept_folder = "huggingface";
+constexpr std::uint64_t most_side_bytes = std::uint64_t{1} << 30;
 constexpr std::array side_files{"config.json",
                                 "generation_config.json",
                                 "tokenizer.json",
@@ -51,8 +53,7 @@ std::vector<fs::path> origins(const OrderedJson& init_from) {
   return paths;
 }
 
-}  // namespace
-
+// Copies those that exist in `from` and not in `to`.
 void copy_side_files(const fs::path& from, const fs::path& to) {
   for (const char* name : side_files) {
     if (fs::is_regular_file(from / name) && !fs::exists(to / name))
@@ -60,6 +61,8 @@ void copy_side_files(const fs::path& from, const fs::path& to) {
   }
 }
 
+// A directory with these files for the model that a run's weights came from: the run's own copy, else the place where
+// `init_from` says that the weights, or those that they came from, were, if it still exists. nullopt if there is none.
 std::optional<fs::path> find_side_files(const fs::path& run_dir, const OrderedJson& init_from) {
   const auto kept_by = [](const fs::path& run) {
     std::error_code ignored;
@@ -72,17 +75,6 @@ std::optional<fs::path> find_side_files(const fs::path& run_dir, const OrderedJs
   }
   return std::nullopt;
 }
-
-void keep_side_files(const fs::path& run_dir, const OrderedJson& init_from) {
-  const std::optional<fs::path> from = find_side_files(run_dir, init_from);
-  if (!from) return;
-  create_private_directory(run_dir / kept_folder);
-  copy_side_files(*from, run_dir / kept_folder);
-}
-
-namespace {
-
-namespace fs = std::filesystem;
 
 // The file in which an imported run keeps the stored form of its weights.
 constexpr const char* kept_form = "form.json";
@@ -178,6 +170,13 @@ std::optional<StoredForm> kept_form_of(const fs::path& run_dir) {
 }
 
 }  // namespace
+
+void keep_side_files(const fs::path& run_dir, const OrderedJson& init_from) {
+  const std::optional<fs::path> from = find_side_files(run_dir, init_from);
+  if (!from) return;
+  create_private_directory(run_dir / kept_folder);
+  copy_side_files(*from, run_dir / kept_folder);
+}
 
 std::vector<std::string> import_model(const ImportRequest& request) {
   require_name(request.out);

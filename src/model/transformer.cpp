@@ -1,7 +1,6 @@
 #include "model/transformer.h"
 
 #include "core/error.h"
-#include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"

@@ -31,8 +31,11 @@ std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& 
                                     : cpu::attention_workspace_bytes(context, shape, dtype);
 }
 
-void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args) {
-  const ArgumentCheck check("attention_forward", stream, context);
+namespace {
+
+// Checks the arguments that both directions have.
+template <typename Args>
+void check_attention(const ArgumentCheck& check, const Args& args) {
   const AttentionShape& s = args.shape;
   check_attention_shape(check, s);
   check.compute_tensor("qkv", args.qkv, 2);
@@ -41,23 +44,22 @@ void attention_forward(StreamRef stream, OpContext& context, const AttentionForw
   check_starts(check, s, args.starts);
   check.tensor("out", args.out, dtype, {s.batch * s.sequence, s.heads * s.head_dim});
   check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
+}
+
+}  // namespace
+
+void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args) {
+  const ArgumentCheck check("attention_forward", stream, context);
+  check_attention(check, args);
   check.distinct("out", args.out, "qkv", args.qkv);
   return check.on_cuda() ? cuda::attention_forward(stream, context, args) : cpu::attention_forward(stream, context, args);
 }
 
 void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args) {
   const ArgumentCheck check("attention_backward", stream, context);
-  const AttentionShape& s = args.shape;
-  check_attention_shape(check, s);
-  check.compute_tensor("qkv", args.qkv, 2);
-  const DType dtype = args.qkv.dtype;
-  const Shape out_shape{s.batch * s.sequence, s.heads * s.head_dim};
-  check.tensor("qkv", args.qkv, dtype, packed_qkv_shape(s));
-  check_starts(check, s, args.starts);
-  check.tensor("out", args.out, dtype, out_shape);
-  check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
-  check.tensor("dout", args.dout, dtype, out_shape);
-  check.tensor("dqkv", args.dqkv, dtype, args.qkv.shape);
+  check_attention(check, args);
+  check.tensor("dout", args.dout, args.qkv.dtype, args.out.shape);
+  check.tensor("dqkv", args.dqkv, args.qkv.dtype, args.qkv.shape);
   check.distinct("dqkv", args.dqkv, "dout", args.dout);
   check.distinct("dqkv", args.dqkv, "qkv", args.qkv);
   check.distinct("dqkv", args.dqkv, "out", args.out);

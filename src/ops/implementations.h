@@ -7,7 +7,6 @@
 // This header is free of CUDA's own headers, so the dispatchers build with the host compiler.
 #pragma once
 
-#include "ops/activation.h"
 #include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"

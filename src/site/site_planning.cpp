@@ -16,9 +16,9 @@
 #include "site/rank_binding.h"
 #include "topology/assumed_topology.h"
 #include "topology/discover.h"
-#include "topology/gpu_models.h"
 #include "topology/graph.h"
 #include "topology/import.h"
+#include "topology/nominal.h"
 
 namespace plait::site {
 namespace {

@@ -10,7 +10,6 @@
 #include "core/format.h"
 #include "core/index.h"
 #include "topology/device_profile.h"
-#include "topology/gpu_models.h"
 #include "topology/nominal.h"
 
 namespace plait::topology {

@@ -46,7 +46,7 @@ struct AssumedTopology {
 
 // GPUs: the device as it is sold in servers, up to eight on one host's NVSwitch (V100 and later data-centre GPUs), or on PCIe
 // with two sockets (the others); beyond eight, as many such hosts as needed, on rails of the NICs that they are sold with
-// (gpu_models.h). CPUs: `ranks` ranks that share one memory. `device`: a name as for nominal_profile().
+// (nominal.h). CPUs: `ranks` ranks that share one memory. `device`: a name as for nominal_profile().
 AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int ranks);
 
 }  // namespace plait::topology

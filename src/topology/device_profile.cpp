@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "topology/gpu_models.h"
+#include "topology/nominal.h"
 
 namespace plait::topology {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/device.h"
 #include "core/message.h"
 #include "topology/findings.h"
-#include "topology/gpu_models.h"
 #include "topology/gpu_path.h"
 #include "topology/nominal.h"
 #include "topology/nvml.h"

@@ -1,5 +1,5 @@
 // What a sum over ranks does once their parts are here.
-#include "comm/p2p/sum.h"
+#include "comm/p2p/mover.h"
 
 #include <gtest/gtest.h>
 

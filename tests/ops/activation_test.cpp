@@ -1,4 +1,4 @@
-#include "ops/activation.h"
+#include "ops/elementwise.h"
 
 #include "ops/op_test.h"
 

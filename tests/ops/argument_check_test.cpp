@@ -1,5 +1,4 @@
 // The dispatcher refuses wrong arguments with a message that names the op, the argument, what was expected and what came.
-#include "ops/activation.h"
 #include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "ops/activation.h"
+#include "ops/elementwise.h"
 #include "ops/op_test.h"
 
 namespace plait::ops {

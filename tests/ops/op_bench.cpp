@@ -15,7 +15,6 @@
 #include "core/device.h"
 #include "core/philox.h"
 #include "core/stream.h"
-#include "ops/activation.h"
 #include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"

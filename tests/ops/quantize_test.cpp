@@ -4,7 +4,7 @@
 #include <limits>
 #include <tuple>
 
-#include "ops/activation.h"
+#include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/op_test.h"
 

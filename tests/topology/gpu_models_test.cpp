@@ -1,5 +1,5 @@
 // Peaks, profiles and assumed machines, which come from one table of GPUs.
-#include "topology/gpu_models.h"
+#include "topology/nominal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

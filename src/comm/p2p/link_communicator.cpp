@@ -7,7 +7,6 @@
 #include "comm/meeting.h"
 #include "comm/p2p/choice.h"
 #include "comm/p2p/mover.h"
-#include "comm/p2p/sum.h"
 #include "core/collective.h"
 #include "core/error.h"
 

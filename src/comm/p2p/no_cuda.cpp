@@ -2,7 +2,6 @@
 #include "comm/p2p/facts.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region_kinds.h"
-#include "comm/p2p/sum.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "comm/p2p/cuda/counters.h"
-#include "comm/p2p/sum.h"
+#include "comm/p2p/mover.h"
 #include "core/cuda_check.h"
 #include "core/error.h"
 
