@@ -166,11 +166,7 @@ Comparison compare(const StudyData& before, const StudyData& after, const Compar
   Comparison c{.old_folder = before.folder.string(),
                .new_folder = after.folder.string(),
                .old_commit = before.environment.plait.commit,
-               .new_commit = after.environment.plait.commit,
-               .threshold = 0,
-               .other_machine = "",
-               .points = {},
-               .lone = {}};
+               .new_commit = after.environment.plait.commit};
   const std::string old_machine = before.environment.machine(), new_machine = after.environment.machine();
   if (old_machine != new_machine) {
     c.other_machine = fmt::format("{} on {}; {} on {}", c.old_folder, old_machine, c.new_folder, new_machine);
@@ -214,10 +210,6 @@ Comparison compare(const StudyData& before, const StudyData& after, const Compar
                            .old_rounds = old_rounds.size(),
                            .new_rounds = new_rounds.size(),
                            .old_step_ms = median(round_medians(old_rounds)),
-                           .new_step_ms = 0,
-                           .factor = {},
-                           .p = 1,
-                           .growth = {},
                            .because = breaks ? no_new : ""};
     if (!breaks) {
       compared.new_step_ms = median(round_medians(new_rounds));

@@ -35,10 +35,10 @@ struct ComparedPoint {
   Change change = Change::cannot_tell;
   std::size_t old_rounds = 0, new_rounds = 0;
   double old_step_ms = 0, new_step_ms = 0;  // medians over rounds; 0 if broken
-  Factor factor;                            // new step / old step
-  double p = 1;                  // of the rank-sum test of the rounds' medians, with Holm's correction for all points
-  std::optional<Growth> growth;  // of the account that grew most, if any did; medians over rounds of means over ranks
-  std::string because;           // for cannot_tell and broken: the reason in words
+  Factor factor = {};                       // new step / old step
+  double p = 1;                       // of the rank-sum test of the rounds' medians, with Holm's correction for all points
+  std::optional<Growth> growth = {};  // of the account that grew most, if any did; medians over rounds of means over ranks
+  std::string because;                // for cannot_tell and broken: the reason in words
   // True if the factor's interval has 95 %: with fewer rounds it is only the range of the factor (factor_between).
   bool has_interval() const;
 };
@@ -52,10 +52,10 @@ struct LonePoint {
 
 struct Comparison {
   std::string old_folder, new_folder, old_commit, new_commit;
-  double threshold = 0;       // minimum growth of a step: study.bounds.regression of the new study, else of the old
-  std::string other_machine;  // "" for one machine; else both, in words
-  std::vector<ComparedPoint> points;
-  std::vector<LonePoint> lone;
+  double threshold = 0;            // minimum growth of a step: study.bounds.regression of the new study, else of the old
+  std::string other_machine = {};  // "" for one machine; else both, in words
+  std::vector<ComparedPoint> points = {};
+  std::vector<LonePoint> lone = {};
   std::size_t count(Change change) const;
   bool is_regression() const { return count(Change::slower) + count(Change::broken) > 0; }
 };

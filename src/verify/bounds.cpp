@@ -63,8 +63,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .tokens = plan.tokens_per_step(),
                       .micro_batches = static_cast<std::int64_t>(plan.micro_batches) * plan.layout.size(batch_axes),
                       .operands = config.verify.steps * operands_of(plan),
-                      .optimizer = verify_optimizer(config),
-                      .rates = {}};
+                      .optimizer = verify_optimizer(config)};
   bounds.rates.assign(static_cast<std::size_t>(config.verify.steps), config.verify.lr);
   return bounds;
 }

@@ -95,7 +95,7 @@ struct VerifyBounds {
   std::int64_t longest_sum = 0, segments = 0, tokens = 0, micro_batches = 0;
   std::int64_t operands = 0;  // elements that are rounded to FP8 in all steps; 0 without
   OptimizerConfig optimizer;
-  std::vector<double> rates;  // lr of each step
+  std::vector<double> rates = {};  // lr of each step
 
   // For a step that starts from weights that differ by `drift`, d above; 0 in the first step. `logits`: logits / loss.
   double tensor(double drift) const;

@@ -100,10 +100,7 @@ class Verification {
     report_.device = device_name(device);
     ModelReport& report = report_.models.emplace_back(ModelReport{.name = model.name,
                                                                   .compute = std::string(to_string(plan.sizes.compute)),
-                                                                  .bounds = verify_bounds(plan, model.serial),
-                                                                  .steps = {},
-                                                                  .weak = {},
-                                                                  .failure = {}});
+                                                                  .bounds = verify_bounds(plan, model.serial)});
     for (const model::Parameter& p : plan.parameters) report.parameters += p.stored;
     try {
       const VerifyJob of_serial{VerifyJob::Task::record, recorded_serial(index, model.serial.train.micro_batch), {}};
@@ -131,9 +128,7 @@ class Verification {
                         .layout = c.layout,
                         .parallel = c.config.parallel,
                         .device = device_name(launch.devices.front()),
-                        .findings = {},
-                        .failure = failure,
-                        .exceeded = {}};
+                        .failure = failure};
     if (failure.empty()) compare(c, launch, result);
     result.seconds = seconds_since(start);
     report_.layouts.push_back(std::move(result));

@@ -33,9 +33,9 @@ struct LayoutResult {
   std::string model, layout;  // layout_text()
   ParallelConfig parallel;
   std::string device;  // of each rank
-  VerifyFindings findings;
+  VerifyFindings findings = {};
   std::string failure;  // the reason why it did not finish, or notes on a divergence that could not be reproduced
-  std::vector<train::ExceededBound> exceeded;
+  std::vector<train::ExceededBound> exceeded = {};
   double seconds = 0;
 
   bool passed() const { return failure.empty() && findings.passed() && exceeded.empty(); }
@@ -46,9 +46,9 @@ struct ModelReport {
   std::int64_t parameters = 0;
   std::string compute;  // "f32"
   VerifyBounds bounds;
-  std::vector<StepFigures> steps;  // of the serial run
-  std::vector<WeakBound> weak;
-  std::string failure;  // the reason why the serial run did not finish: it applies to all layouts, and there are no steps
+  std::vector<StepFigures> steps = {};  // of the serial run
+  std::vector<WeakBound> weak = {};
+  std::string failure = {};  // the reason why the serial run did not finish: it applies to all layouts, and there are no steps
 };
 
 struct VerifyReport {

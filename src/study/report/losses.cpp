@@ -132,28 +132,22 @@ std::vector<std::string> sentences_of(const LossFindings& losses) {
 
 Section losses_section(const LossFindings& losses) {
   Section section{
-      "losses",
-      "Loss by size and budget",
+      "losses", "Loss by size and budget",
       fmt::format("The validation loss of the last step, {}. Parameters are the matrices that multiply every "
                   "token; a budget is 6 FLOPs for each of them and each token.",
                   losses.other_axes.empty() ? "on the same tokens for all points"
-                                            : "which cannot be compared where points differ in " + listed(losses.other_axes)),
-      std::nullopt,
-      {}};
+                                            : "which cannot be compared where points differ in " + listed(losses.other_axes))};
   section.table.columns = {{"FLOPs", true}, {"parameters", true}, {"tokens", true}, {"validation loss", true},
                            {"law", true},   {"off by", true},     {"point", false}};
   Chart chart{.description = "Validation loss over the number of parameters, a line for each budget.",
               .x = {"parameters", true},
-              .y = {"validation loss, nats per token", false},
-              .categories = {},
-              .is_stacked = false,
-              .series = {}};
+              .y = {"validation loss, nats per token", false}};
   const ScalingLaw* law = losses.refused.empty() ? &losses.fit->law.law : nullptr;
   for (const std::vector<LossRow>& budget : by_budget(losses)) {
     const double flops = budget.front().flops();
     std::string name = fmt::format("{:.2g} FLOPs", flops);
     if (!losses.other_axes.empty()) name += ", " + label_of(other_coordinates(losses.findings.point(*budget.front().row)));
-    Series measured{std::move(name), Look::measured, {}};
+    Series measured{std::move(name), Look::measured};
     for (const LossRow& row : budget) {
       const LossPoint& p = row.point;
       const std::string label = losses.findings.point(*row.row).label();
@@ -167,7 +161,7 @@ Section losses_section(const LossFindings& losses) {
                                     {law != nullptr ? fmt::format("{:+.2f} %", 100 * (p.loss / expected - 1)) : "—"},
                                     {label}});
     }
-    Series curve{fmt::format("law, {:.2g} FLOPs", flops), Look::ideal, {}};
+    Series curve{fmt::format("law, {:.2g} FLOPs", flops), Look::ideal};
     const double first = budget.front().point.parameters, last = budget.back().point.parameters;
     for (int n = 0; law != nullptr && n <= steps_of_a_curve; ++n) {
       const double parameters = first * std::pow(last / first, static_cast<double>(n) / steps_of_a_curve);
@@ -181,7 +175,7 @@ Section losses_section(const LossFindings& losses) {
 }
 
 Section law_section(const LossFindings& losses) {
-  Section section{"law", "Scaling law", "", std::nullopt, {}};
+  Section section{"law", "Scaling law", ""};
   section.table.columns = {{"", false}, {"value", true}, {"interval", true}};
   if (!losses.refused.empty()) {
     section.text = "There is none: " + losses.refused + ".";

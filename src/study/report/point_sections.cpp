@@ -31,21 +31,13 @@ std::string bytes_or_dash(double bytes) { return bytes > 0 ? format_bytes(bytes)
 
 Section ledger_section(const Findings& f) {
   Section section{
-      "ledger",
-      "Where the time goes",
+      "ledger", "Where the time goes",
       "The ledger of a step, mean over ranks and rounds, fastest point first (per device). Communication is what of "
-      "it was exposed: what compute hid costs nothing and is not here.",
-      std::nullopt,
-      {}};
+      "it was exposed: what compute hid costs nothing and is not here."};
   section.table.columns = {{"point", true}, {"", false}, {"step, ms", true}};
   for (const Account& account : accounts_of({})) section.table.columns.push_back({account.name + ", ms", true});
-  Chart chart{.description = "Accounts of each point's step, stacked.",
-              .x = {"ms per step", false},
-              .y = {},
-              .categories = {},
-              .is_stacked = true,
-              .series = {}};
-  for (const Account& account : accounts_of({})) chart.series.push_back({account.name, Look::bars, {}});
+  Chart chart{.description = "Accounts of each point's step, stacked.", .x = {"ms per step", false}, .is_stacked = true};
+  for (const Account& account : accounts_of({})) chart.series.push_back({account.name, Look::bars});
   const std::vector<const Row*> rows = f.by_speed();
   for (const Row* row : rows) {
     const std::vector<Account> accounts = accounts_of(row->ledger);
@@ -90,13 +82,10 @@ Section map_section(const Findings& f) {
     if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
   }
   Section section{
-      "map",
-      by_batch ? "Layout by micro-batch" : "Layout by ranks",
+      "map", by_batch ? "Layout by micro-batch" : "Layout by ranks",
       fmt::format("{} per device; the fuller the colour, the faster. Hatched: does not fit. A value in an interrupted point "
                   "is of the rounds that it has.",
-                  f.speed_unit()),
-      std::nullopt,
-      {}};
+                  f.speed_unit())};
   section.table.columns.push_back({fmt::format("everything but {}", across), false});
   for (const std::string& column : columns)
     section.table.columns.push_back({(by_batch ? "micro-batch " : "ranks ") + column, true});
@@ -137,7 +126,7 @@ Section map_section(const Findings& f) {
 Section prediction_section(const Findings& f) {
   const auto bound = percentage(f.data.config.study.bounds.prediction_error);
   const double allowed = bound.value_or(0.05);
-  Section section{"prediction", "Predicted and measured", "", std::nullopt, {}};
+  Section section{"prediction", "Predicted and measured", ""};
   section.table.columns = {{"point", true},
                            {"", false},
                            {"predicted step, ms", true},
@@ -170,9 +159,7 @@ Section prediction_section(const Findings& f) {
   Chart chart{.description = "Predicted step time against the measured one.",
               .x = {"measured step, ms", true},
               .y = {"predicted step, ms", true},
-              .categories = {},
-              .is_stacked = false,
-              .series = {{"points", Look::dots, {}}, {"predicted = measured", Look::ideal, {}}}};
+              .series = {{"points", Look::dots}, {"predicted = measured", Look::ideal}}};
   double least = 0, most = 0;
   for (const Row* row : f.measured()) {
     const std::optional<Prediction>& prediction = f.point(*row).prediction;
@@ -194,7 +181,7 @@ Section prediction_section(const Findings& f) {
   least *= 0.9, most *= 1.1;
   for (const double end : {least, most}) chart.series[1].values.push_back({end, end, std::nullopt, "predicted = measured"});
   for (const double factor : {1 + allowed, 1 - allowed}) {
-    Series line{fmt::format("{:+.0f} %", 100 * (factor - 1)), Look::limit, {}};
+    Series line{fmt::format("{:+.0f} %", 100 * (factor - 1)), Look::limit};
     for (const double end : {least, most}) line.values.push_back({end, factor * end, std::nullopt, line.name});
     chart.series.push_back(std::move(line));
   }
@@ -203,22 +190,14 @@ Section prediction_section(const Findings& f) {
 }
 
 Section memory_section(const Findings& f) {
-  Section section{"memory",
-                  "Memory",
-                  "Of the fullest rank, in GiB. Points that do not fit are here with what they were planned to need.",
-                  std::nullopt,
-                  {}};
+  Section section{"memory", "Memory",
+                  "Of the fullest rank, in GiB. Points that do not fit are here with what they were planned to need."};
   section.table.columns = {{"point", true},         {"", false},     {"state", false},  {"planned", true}, {"allocated", true},
                            {"on the device", true}, {"limit", true}, {"of limit", true}};
-  Chart chart{.description = "Memory of the fullest rank of each point, beside its limit.",
-              .x = {"GiB", false},
-              .y = {},
-              .categories = {},
-              .is_stacked = false,
-              .series = {{"planned", Look::bars, {}},
-                         {"allocated", Look::bars, {}},
-                         {"on the device", Look::bars, {}},
-                         {"limit", Look::limit, {}}}};
+  Chart chart{
+      .description = "Memory of the fullest rank of each point, beside its limit.",
+      .x = {"GiB", false},
+      .series = {{"planned", Look::bars}, {"allocated", Look::bars}, {"on the device", Look::bars}, {"limit", Look::limit}}};
   std::vector<const Row*> rows = f.by_speed();
   for (const Row& row : f.rows) {
     if (!f.counts(row) && f.point(row).prediction && !f.point(row).same_as) rows.push_back(&row);
@@ -251,13 +230,10 @@ Section memory_section(const Findings& f) {
 
 Section pareto_section(const Findings& f) {
   Section section{
-      "pareto",
-      "Speed and memory",
+      "pareto", "Speed and memory",
       fmt::format(
           "{} per device against the memory of the fullest rank. The line joins the points that no other beats in both.",
-          f.speed_unit()),
-      std::nullopt,
-      {}};
+          f.speed_unit())};
   section.table.columns = {{"point", true},
                            {"", false},
                            {"memory", true},
@@ -266,9 +242,7 @@ Section pareto_section(const Findings& f) {
   Chart chart{.description = "Speed against memory, with the points that no other beats in both.",
               .x = {"GiB of the fullest rank", false},
               .y = {fmt::format("{} per device", f.speed_unit()), false},
-              .categories = {},
-              .is_stacked = false,
-              .series = {{"beaten by none", Look::measured, {}}, {"beaten by another", Look::others, {}}}};
+              .series = {{"beaten by none", Look::measured}, {"beaten by another", Look::others}}};
   std::vector<const Row*> rows = f.by_speed();
   std::erase_if(rows, [&](const Row* row) { return !(f.best_memory_bytes(*row) > 0); });
   // From the fastest down: a point that needs no less memory than a faster one is beaten by it.

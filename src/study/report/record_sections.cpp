@@ -21,7 +21,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 Section environment_section(const Findings& f) {
   const train::Environment& e = f.data.environment;
-  Section section{"environment", "Environment", "", std::nullopt, {}};
+  Section section{"environment", "Environment", ""};
   section.table.columns = {{"what", false}, {"value", false}};
   const auto add = [&](const std::string& what, const std::string& value) {
     section.table.rows.push_back({{what}, {value.empty() ? "—" : value}});
@@ -43,11 +43,8 @@ Section environment_section(const Findings& f) {
 std::optional<Section> links_section(const Findings& f) {
   if (!f.data.topology) return std::nullopt;
   const topology::Graph& graph = *f.data.topology;
-  Section section{"links",
-                  "Links",
-                  "GB/s in each direction. What was measured between two GPUs goes before what the links between them say.",
-                  std::nullopt,
-                  {}};
+  Section section{"links", "Links",
+                  "GB/s in each direction. What was measured between two GPUs goes before what the links between them say."};
   section.table.columns = {{"between", false}, {"kind", false}, {"GB/s", true}, {"latency, µs", true}, {"from", false}};
   const auto name = [&](int node) { return graph.nodes.at(static_cast<std::size_t>(node)).name; };
   for (const topology::Edge& edge : graph.edges) {
@@ -71,14 +68,11 @@ std::optional<Section> links_section(const Findings& f) {
 
 Section points_section(const Findings& f) {
   Section section{
-      "points",
-      "Every point",
+      "points", "Every point",
       fmt::format("Speed is {} per device. Steps and speeds have the 95 % interval of their median over rounds (with "
                   "five rounds or fewer, all that was measured), efficiencies that of a bootstrap over rounds and "
                   "steps; one round has none.",
-                  f.speed_unit()),
-      std::nullopt,
-      {}};
+                  f.speed_unit())};
   section.table.columns = {{"point", true},        {"", false},
                            {"runs as", false},     {"state", false},
                            {"reason", false},      {"rounds", true},

@@ -30,8 +30,8 @@ struct Column {
 };
 
 struct Table {
-  std::vector<Column> columns;
-  std::vector<std::vector<Cell>> rows;  // each as long as `columns`
+  std::vector<Column> columns = {};
+  std::vector<std::vector<Cell>> rows = {};  // each as long as `columns`
 };
 
 // The look of a series, which shows the kind of its values.
@@ -55,7 +55,7 @@ struct ChartValue {
 struct Series {
   std::string name;
   Look look = Look::measured;
-  std::vector<ChartValue> values;
+  std::vector<ChartValue> values = {};
 };
 
 struct Axis {
@@ -64,19 +64,19 @@ struct Axis {
 };
 
 struct Chart {
-  std::string description;              // in words, for readers who cannot see it
-  Axis x, y;                            // with categories, x is the axis of the values
-  std::vector<std::string> categories;  // if not empty: horizontal bars, one row each
+  std::string description;                   // in words, for readers who cannot see it
+  Axis x = {}, y = {};                       // with categories, x is the axis of the values
+  std::vector<std::string> categories = {};  // if not empty: horizontal bars, one row each
   bool is_stacked = false;
-  std::vector<Series> series;
+  std::vector<Series> series = {};
 };
 
 struct Section {
   std::string id;  // "throughput"
   std::string title;
-  std::string text;  // how to read it, and what it leaves out
-  std::optional<Chart> chart;
-  Table table;
+  std::string text = {};  // how to read it, and what it leaves out
+  std::optional<Chart> chart = {};
+  Table table = {};
 };
 
 struct Report {

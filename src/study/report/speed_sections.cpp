@@ -57,7 +57,7 @@ std::optional<ChartValue> simulated_value(const Findings& f, const SimulatedPoin
 
 Section throughput_section(const Findings& f) {
   const std::vector<const Row*> best = f.best_of_each_size();
-  Section section{"throughput", "Throughput", what_grows(f), std::nullopt, {}};
+  Section section{"throughput", "Throughput", what_grows(f)};
   section.text += fmt::format(
       " The line joins the fastest point of each number of ranks; a value is the median over rounds, with its 95 % interval by "
       "order statistics (with five rounds or fewer it spans all of them; one round has none). Ideal: as many times the first "
@@ -68,13 +68,10 @@ Section throughput_section(const Findings& f) {
   if (best.empty()) return section;
   const Row& first = *best.front();
   const double per_rank = f.speed_per_device(first).value;
-  Chart chart{
-      .description = "Throughput of the fastest point of each number of ranks, beside the ideal line.",
-      .x = {"ranks", true},
-      .y = {fmt::format("{}, all ranks", f.speed_unit()), true},
-      .categories = {},
-      .is_stacked = false,
-      .series = {{"fastest of its size", Look::measured, {}}, {"ideal", Look::ideal, {}}, {"other points", Look::others, {}}}};
+  Chart chart{.description = "Throughput of the fastest point of each number of ranks, beside the ideal line.",
+              .x = {"ranks", true},
+              .y = {fmt::format("{}, all ranks", f.speed_unit()), true},
+              .series = {{"fastest of its size", Look::measured}, {"ideal", Look::ideal}, {"other points", Look::others}}};
   for (const Row* row : best) {
     const double ranks = f.facts(*row).ranks;
     const Estimate speed = whole_speed(f, *row);
@@ -93,7 +90,7 @@ Section throughput_section(const Findings& f) {
 }
 
 Section efficiency_section(const Findings& f) {
-  Section section{"efficiency", "Efficiency", "", std::nullopt, {}};
+  Section section{"efficiency", "Efficiency", ""};
   section.table.columns = {{"ranks", true}, {"point", false}, {"efficiency", true}, {"interval", true}};
   if (!f.data.baseline) {
     section.text = "There is no point that the others could be compared with.";
@@ -108,10 +105,7 @@ Section efficiency_section(const Findings& f) {
       .description = "Efficiency of the most efficient point of each number of ranks.",
       .x = {"ranks", true},
       .y = {"efficiency, %", false},
-      .categories = {},
-      .is_stacked = false,
-      .series = {
-          {"most efficient of its size", Look::measured, {}}, {"ideal", Look::ideal, {}}, {"other points", Look::others, {}}}};
+      .series = {{"most efficient of its size", Look::measured}, {"ideal", Look::ideal}, {"other points", Look::others}}};
   std::vector<const Row*> rows = f.measured();
   std::erase_if(rows, [](const Row* row) { return !row->efficiency; });
   std::ranges::stable_sort(rows, [&](const Row* a, const Row* b) {
@@ -132,7 +126,7 @@ Section efficiency_section(const Findings& f) {
     size = ranks;
   }
   if (const auto bound = percentage(f.data.config.study.bounds.efficiency); bound && !rows.empty()) {
-    chart.series.push_back({"study.bounds.efficiency", Look::limit, {}});
+    chart.series.push_back({"study.bounds.efficiency", Look::limit});
     for (const ChartValue& value : chart.series[1].values)
       chart.series.back().values.push_back({value.x, 100 * *bound, std::nullopt, "bound"});
   }
@@ -143,22 +137,17 @@ Section efficiency_section(const Findings& f) {
 std::optional<Section> extrapolation_section(const Findings& f) {
   if (f.data.simulated.empty()) return std::nullopt;
   Section section{
-      "extrapolation",
-      "Beyond the machine (simulated)",
+      "extrapolation", "Beyond the machine (simulated)",
       "Dashed: simulated, not measured. The band around the simulated value is what measured / predicted steps of this study "
       "span (5th to 95th percentile) where five were predicted from the same figures, else what the nominal figures of that "
-      "device are off by.",
-      std::nullopt,
-      {}};
+      "device are off by."};
   section.table.columns = {
       {"GPUs", true}, {"device, network", false}, {"point", false}, {fmt::format("simulated {}", f.speed_unit()), true},
       {"band", true}, {"step, ms", true},         {"bubble", true}, {"refused because", false}};
   Chart chart{.description = "Measured throughput, and simulated throughput of larger machines.",
               .x = {"GPUs", true},
               .y = {fmt::format("{}, all GPUs", f.speed_unit()), true},
-              .categories = {},
-              .is_stacked = false,
-              .series = {{"measured", Look::measured, {}}}};
+              .series = {{"measured", Look::measured}}};
   for (const Row* row : f.best_of_each_size()) {
     const Estimate speed = whole_speed(f, *row);
     chart.series[0].values.push_back(
@@ -185,7 +174,7 @@ std::optional<Section> extrapolation_section(const Findings& f) {
     section.table.rows.push_back(std::move(row));
   }
   for (const auto& [machine, values] : fastest) {
-    Series series{"simulated: " + machine, Look::simulated, {}};
+    Series series{"simulated: " + machine, Look::simulated};
     for (const auto& [gpus, value] : values) series.values.push_back(value);
     chart.series.push_back(std::move(series));
   }
