@@ -12,6 +12,7 @@
 #include "comm/p2p/facts.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/text_table.h"
 
 namespace plait::bench {
 namespace {
@@ -302,19 +303,25 @@ std::string concurrent_table(const Json& result) {
   std::string out =
       head_text(result) + fmt::format("; messages of {}, medians of {} rounds\n\n",
                                       format_size(result["bytes"].get<std::size_t>()), result["rounds"].get<int>());
-  out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10}  {:>12}  {:>10}\n", "pair", "link", "transport", "alone GB/s",
-                     "at once GB/s", "of nominal");
+  TextTable table({{"pair", Align::left},
+                   {"link", Align::left},
+                   {"transport", Align::left},
+                   {"alone GB/s"},
+                   {"at once GB/s"},
+                   {"of nominal"}});
+  table.measure({std::string(12, ' '), std::string(14, ' ')});
   std::string slow;
   for (const Json& pair : result["pairs"]) {
     const std::string name = fmt::format("{} -> {}", pair["from"].get<int>(), pair["to"].get<int>());
     const double alone = pair["alone_gb_per_s"].get<double>();
     const std::optional<double> part =
         pair.contains("of_nominal") ? std::optional(pair["of_nominal"].get<double>()) : std::nullopt;
-    out += fmt::format("{:<12}  {:<14}  {:<9}  {:>10.2f}  {:>12.2f}  {:>10}\n", name, pair["link"].get<std::string>(),
-                       pair["transport"].get<std::string>(), alone, pair["at_once_gb_per_s"].get<double>(),
-                       part ? fmt::format("{:.0f} %", 100 * *part) : "-");
+    table.add({name, pair["link"].get<std::string>(), pair["transport"].get<std::string>(), fmt::format("{:.2f}", alone),
+               fmt::format("{:.2f}", pair["at_once_gb_per_s"].get<double>()),
+               part ? fmt::format("{:.0f} %", 100 * *part) : "-"});
     if (part && *part < least_of_nominal) slow += slow_text(name, alone, pair["nominal_gb_per_s"].get<double>()) + "\n";
   }
+  out += table.text(80);
   for (const auto& [key, words] : {std::pair{"all_pairs", "all pairs at once"}, {"bisection", "bisection, both ways"}}) {
     const Json& total = result[key];
     out += fmt::format("{}: {:.2f} GB/s over {} pairs, {:.0f} % of the pairs alone\n", words, total["gb_per_s"].get<double>(),
