@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/record.h"
 #include "data/tokenizer.h"
 #include "model/model_flops.h"
 #include "model/model_shape.h"
@@ -102,18 +103,27 @@ struct OpenRun {
   bool foreign_weights = false;
 };
 
+// The part of init_from.json that says what a run began with.
+struct RunOrigin {
+  std::string checkpoint, digest;
+  bool optimizer = false;
+};
+
+void declare(auto& field, Of<RunOrigin> auto& origin) {
+  field("checkpoint", origin.checkpoint);
+  field("optimizer", origin.optimizer);
+  field("digest", origin.digest);
+}
+
 OpenRun open_run(const fs::path& directory) {
   OpenRun run{directory, checkpoint::load_run_config(directory), "", "", false};
-  const fs::path origin = directory / "init_from.json";
-  if (!fs::exists(origin)) return run;
-  const nlohmann::json json = read_json_file(origin.string(), most_origin_bytes);
-  const bool whole = json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
-                     json.contains("optimizer") && json["optimizer"].is_boolean() && json.contains("digest") &&
-                     json["digest"].is_string();
-  if (!whole) throw ConfigError(origin.string() + ": must be an object with \"checkpoint\", \"optimizer\" and \"digest\"");
-  run.origin_digest = json["digest"].get<std::string>();
-  run.foreign_weights = !json["optimizer"].get<bool>();
-  if (!run.foreign_weights) run.goes_on_from = json["checkpoint"].get<std::string>();
+  const JsonSource source{.name = (directory / "init_from.json").string()};
+  if (!fs::exists(source.name)) return run;
+  const nlohmann::json json = read_json_file(source.name, most_origin_bytes);
+  const auto origin = record_from<RunOrigin>(BasicJsonField(json, source));
+  run.origin_digest = origin.digest;
+  run.foreign_weights = !origin.optimizer;
+  if (!run.foreign_weights) run.goes_on_from = origin.checkpoint;
   return run;
 }
 
