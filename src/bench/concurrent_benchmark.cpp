@@ -110,7 +110,7 @@ class Concurrent {
           link.message_bytes = bytes_;
           link.peer_access = request_.ranks.peer_access;
           link.slots = link_places;
-          for (int n = 0; to == rank_.rank && n < link_places; ++n) link.places.push_back({std::to_string(n), bytes_, 0});
+          for (int n = 0; to == rank_.rank && n < link_places; ++n) link.places.push_back({{.slot = n}, bytes_, 0});
           link.announce = false;
           link.timeout = request_.ranks.timeout;
           link.host_interface = request_.ranks.interface;

@@ -101,7 +101,7 @@ comm::p2p::LinkSpec PairEnd::link_of(const LinkMethod& method, int from, int to,
   link.announce = false;  // only the message itself
   // As in training, where messages arrive in free places; short messages fill slots, so that many are in transit.
   const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
-  for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
+  for (int n = 0; in_place && n < slots; ++n) link.places.push_back({{.slot = n}, bytes, 0});
   link.timeout = spec_.timeout;
   link.host_interface = spec_.host_interface;
   return link;

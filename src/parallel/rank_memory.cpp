@@ -125,6 +125,14 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
   counted_ += static_cast<int>(spans.size());
 }
 
+// Of a buffer that is received or sent.
+std::string message_item(const BufferId& buffer) {
+  const char* const what = buffer.kind == BufferKind::input               ? "input"
+                           : buffer.kind == BufferKind::received_gradient ? "gradient_in"
+                                                                          : "gradient_out";
+  return std::string("message ") + what + " chunk " + std::to_string(buffer.index) + " slot " + std::to_string(buffer.slot);
+}
+
 class MemoryItems {
  public:
   explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {
@@ -364,16 +372,4 @@ void plan_memory(RankPlan& plan) {
 }
 
 std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }
-std::string message_item(const BufferId& buffer) {
-  const auto name = [&](const char* what) {
-    return std::string(what) + " chunk " + std::to_string(buffer.index) + " slot " + std::to_string(buffer.slot);
-  };
-  switch (buffer.kind) {
-    case BufferKind::input: return name("message input");
-    case BufferKind::received_gradient: return name("message gradient_in");
-    case BufferKind::sent_gradient: return name("message gradient_out");
-    default: throw InternalError("message_item: no message is in the " + to_string(buffer));
-  }
-}
-
 }  // namespace plait::parallel

@@ -155,7 +155,5 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const L
 double least_bytes(const Config& config, const JobOutline& outline, const Layout& layout, int rank);
 
 std::string gradient_name(const std::string& tensor);  // "gradient of qkv"
-// Of a buffer that is received or sent; links know it by this.
-std::string message_item(const BufferId& buffer);
 
 }  // namespace plait::parallel

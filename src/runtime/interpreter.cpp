@@ -85,7 +85,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   if (batch_bytes > 0) add_on_stream(compute_stream(), static_cast<std::uint32_t*>(pinned_.data()), 0);
   fill_constants();
   transformer_.emplace(plan_.sizes, buffers_.rope_table, buffers_.operand_workspace);
-  binder_.emplace(plan_, buffers_, groups_, *transformer_, *context_);
+  binding_.emplace(BindingContext{plan_, buffers_, groups_, *transformer_, *context_});
   train_ = bind(plan_.train);
   evaluate_ = bind(plan_.evaluate);
 
@@ -108,7 +108,7 @@ Interpreter::Pending& Interpreter::next_slot() { return slots_[static_cast<std::
 Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
   BoundProgram bound{.program = &program, .streams = {}, .instructions = {}};
   for (const parallel::StreamSpec& spec : program.streams) bound.streams.push_back(stream(spec));
-  std::vector<Issue> issues = binder_->bind(program, bound.streams);
+  std::vector<Issue> issues = bind_instructions(*binding_, program, bound.streams);
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
     const parallel::Instruction& instruction = program.instructions[n];
     bound.instructions.push_back({.stream = bound.streams[static_cast<std::size_t>(instruction.stream)],

@@ -229,7 +229,7 @@ class Interpreter {
   std::optional<StepRecorder> recorder_;
   StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
   std::optional<model::Transformer> transformer_;
-  std::optional<InstructionBinder> binder_;
+  std::optional<BindingContext> binding_;
 
   BoundProgram train_, evaluate_;
   std::optional<GraphTrial> trial_;  // on GPUs

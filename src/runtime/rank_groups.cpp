@@ -104,7 +104,7 @@ class GroupsBuilder {
   comm::p2p::Place place_of(const parallel::ReceivedBuffer& received) const {
     const View whole(nullptr, plan_.sizes.compute, received.shape);
     const std::size_t row_bytes = whole.bytes() / static_cast<std::size_t>(received.shape[0]);
-    return {parallel::message_item(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
+    return {place_id(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
   }
 
   std::shared_ptr<comm::Communicator> make(const parallel::GroupStream& kind, const std::vector<int>& members) {
@@ -127,6 +127,10 @@ class GroupsBuilder {
 };
 
 }  // namespace
+
+comm::p2p::PlaceId place_id(const parallel::BufferId& buffer) {
+  return {static_cast<int>(buffer.kind), buffer.index, buffer.slot};
+}
 
 comm::Communicator& RankGroups::of(const parallel::GroupStream& group) const {
   const auto found = communicators.find(group);

@@ -15,6 +15,9 @@
 
 namespace plait::runtime {
 
+// A received buffer among the places of its link.
+comm::p2p::PlaceId place_id(const parallel::BufferId& buffer);
+
 struct RankGroups {
   std::map<parallel::GroupStream, std::shared_ptr<comm::Communicator>> communicators;
   std::map<parallel::GroupStream, std::shared_ptr<comm::p2p::LinkCommunicator>> by_links;  // of `communicators`

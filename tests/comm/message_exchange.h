@@ -74,7 +74,7 @@ class ExchangeLane {
     for (int n = 0; n <= spec.messages; ++n) bytes_.push_back(sizes_.next());
     if (spec.in_place && spec.rank == to) {
       for (std::size_t n = 0; n < places_.size(); ++n)
-        link.places.push_back({"place " + std::to_string(n), spec.largest + 2 * n, n});
+        link.places.push_back({{.slot = static_cast<int>(n)}, spec.largest + 2 * n, n});
     }
     link_ = p2p::make_link(link, store);
   }

@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <vector>
 
-#include "core/error.h"
 #include "core/philox.h"
-#include "parallel/rank_plan.h"
 
 namespace plait::parallel {
 namespace {
@@ -108,18 +105,6 @@ TEST(MemoryPlan, LifetimesAreInclusive) {
   EXPECT_TRUE(live_together({"a", "t", 1, {{0, 3}}}, {"b", "t", 1, {{3, 6}}}));
   EXPECT_FALSE(live_together({"a", "t", 1, {{0, 3}, {8, 9}}}, {"b", "t", 1, {{4, 7}, {10, 11}}}));
   EXPECT_TRUE(live_together({"a", "t", 1, {}}, {"b", "t", 1, {{4, 7}}}));
-}
-
-// Senders and receivers find each other's buffers by it.
-TEST(MessageItem, IsAnotherForEachBufferAndNoneForOthers) {
-  std::set<std::string> names;
-  for (const BufferKind kind : {BufferKind::input, BufferKind::received_gradient, BufferKind::sent_gradient}) {
-    for (int chunk = 0; chunk < 12; ++chunk) {
-      for (int slot = 0; slot < 12; ++slot) names.insert(message_item({kind, chunk, slot}));
-    }
-  }
-  EXPECT_EQ(names.size(), 3u * 12 * 12);
-  EXPECT_THROW(message_item({BufferKind::weights, 0, 0}), InternalError);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "comm/communicator.h"
 #include "comm/meeting.h"
@@ -18,7 +19,9 @@ namespace plait::comm::p2p {
 void declare(auto& field, Of<Place> auto& place) {
   constexpr record::Whole bytes =
       record::whole(0, std::int64_t{1} << 42);  // of as many as a word holds their sum fits into 64 bits
-  field("name", place.name);
+  field("kind", place.id.kind, record::whole(0, std::numeric_limits<int>::max()));
+  field("index", place.id.index, record::whole(0, std::numeric_limits<int>::max()));
+  field("slot", place.id.slot, record::whole(0, std::numeric_limits<int>::max()));
   field("bytes", place.bytes, bytes);
   field("message_offset", place.message_offset, bytes);
 }

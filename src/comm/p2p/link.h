@@ -21,9 +21,15 @@
 
 namespace plait::comm::p2p {
 
+// Which of its owner's buffers a place is: both ends of a link know it by that.
+struct PlaceId {
+  int kind = 0, index = 0, slot = 0;  // in the owner's terms, each at least 0
+  friend bool operator==(const PlaceId&, const PlaceId&) = default;
+};
+
 // A buffer of the receiver in which messages arrive without a further copy.
 struct Place {
-  std::string name;
+  PlaceId id;
   std::size_t bytes = 0;
   std::size_t message_offset = 0;  // a message begins here
   friend bool operator==(const Place&, const Place&) = default;

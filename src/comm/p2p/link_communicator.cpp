@@ -103,7 +103,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
                       .host_interface = spec.group.host_interface,
                       .shared = links_.shared};
         for (int place = 0; to == rank_ && place < link_collectives::places; ++place)
-          link.places.push_back({std::to_string(place), slice_bytes_, 0});
+          link.places.push_back({{.slot = place}, slice_bytes_, 0});
         Peer& other = peer(from == rank_ ? to : from);
         links_.list.push_back(make_or_refuse(spec, link, store));
         Link* const made = links_.list.back().get();
