@@ -137,7 +137,8 @@ void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_flag("--json", o->json, "One JSON document on stdout")->excludes(tokens);
   command->callback([o, &status, argc, argv] {
     const checkpoint::FoundCheckpoint found = interop::find_weights(o->weights);
-    auto [job, joined, passed] = launch::begin_job([&] { return config_of(*o, found.directory); });
+    auto [job, joined, passed] =
+        launch::begin_job([&] { return parallel::DecidedConfig{.config = config_of(*o, found.directory), .decision = {}}; });
     train::EvaluationRequest request{.job = std::move(job),
                                      .checkpoint = found.directory,
                                      .run_dir = found.run_dir,

@@ -60,7 +60,7 @@ Plan make_plan(const PlanOptions& o) {
   TaskProgress progress("planning");
   site::PlanningWish wish = o.wish;
   wish.progress = progress.callback();
-  Plan plan{.sited = plan_on_site(config, vocab, wish), .programs = {}};
+  Plan plan{.sited = plan_on_site(config, parallel::Decision{}, vocab, wish), .programs = {}};
   plan.programs = parallel::training_programs(plan.stages());
   parallel::require_valid(plan.programs);
   parallel::require_valid(parallel::evaluation_programs(plan.stages()));

@@ -58,12 +58,13 @@ Config given_config(const TrainOptions& options) {
   return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), overrides_of(options));
 }
 
-Config config_of(const TrainOptions& options) {
-  Config config = given_config(options);
+parallel::DecidedConfig asked_by(const TrainOptions& options) {
+  parallel::DecidedConfig asked{.config = given_config(options), .decision = {}};
+  Config& config = asked.config;
   if (!options.plan.empty()) {
-    const bool asked = config.launch.device == "cuda";  // by the configuration itself
-    config = plan::apply_choice(config, read_json_file(options.plan, most_plan_bytes), options.plan);
-    if (std::string why; !asked && config.launch.device == "cuda" && cuda_device_count(&why) == 0) {
+    const bool by_itself = config.launch.device == "cuda";  // by the configuration itself
+    asked = plan::apply_choice(config, read_json_file(options.plan, most_plan_bytes), options.plan);
+    if (std::string why; !by_itself && config.launch.device == "cuda" && cuda_device_count(&why) == 0) {
       throw ConfigError(options.plan + ": is a plan for GPUs, but none can be used: " + why +
                         "; `plait plan --device cpu --json` makes one for CPUs");
     }
@@ -72,7 +73,7 @@ Config config_of(const TrainOptions& options) {
     const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options.resume), config);
     if (!changed.empty()) message_to_stderr(changed);
   }
-  return config;
+  return asked;
 }
 
 }  // namespace
@@ -95,7 +96,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->callback([options, &status, argc, argv] {
     // Starts when the other ranks are there: until then a signal ends the process, as nothing is lost. It stays to the very
     // end: a signal that comes after the run, while the process exits, must not make it a failure.
-    auto [job, joined, passed] = launch::begin_job([&] { return config_of(*options); }, [] { launch::StopSignals().stay(); });
+    auto [job, joined, passed] = launch::begin_job([&] { return asked_by(*options); }, [] { launch::StopSignals().stay(); });
     if (!job.note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job.note);
     train::TrainRequest request;
     request.job = std::move(job);

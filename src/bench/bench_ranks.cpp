@@ -38,7 +38,7 @@ std::shared_ptr<comm::Rendezvous> join(const Config& config, const BenchRanks& r
   }
   std::optional<launch::RankContext> place = launch::place_from_environment(config);
   place->rendezvous = launch::rendezvous_of(*place, config);
-  std::vector<launch::Fact> facts = launch::facts_of(config);
+  std::vector<launch::Fact> facts = launch::facts_of(config, parallel::Decision{});
   facts.push_back({"the command line", command_of(argv)});
   launch::agree(*place, facts, ranks.timeout, ranks.rendezvous);
   return place->rendezvous;

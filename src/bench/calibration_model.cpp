@@ -80,7 +80,9 @@ std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, s
   const auto config_of = [&](std::int64_t blocks) { return small_model(config, vocab, c, blocks, stage); };
   Config small = config_of(fewest_blocks);
   const parallel::Layout layout = parallel::make_layout(small.parallel.size);
-  const auto plan_of = [&](const Config& of) { return parallel::make_rank_plan(of, vocab, layout, 0, device.kind); };
+  const auto plan_of = [&](const Config& of) {
+    return parallel::make_rank_plan(of, parallel::Decision{}, vocab, layout, 0, device.kind);
+  };
   parallel::RankPlan plan = plan_of(small);
   if (!fits(plan, device)) return nullptr;
   const std::int64_t most = with_head ? blocks_to_time(plan.sizes, config.model.layers) : blocks_without_head;

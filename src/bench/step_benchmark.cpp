@@ -200,12 +200,12 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
   return json;
 }
 
-Json benchmark_rank(StepBenchmarkRequest request, launch::RankContext& rank) {
+Json benchmark_rank(StepBenchmarkRequest request, const parallel::Decision& decision, launch::RankContext& rank) {
   if (!rank.is_main) request.progress = no_progress;
   request.progress(0, "setting up");
   // Every rank makes its own tokenizer; training a model first would only cost time.
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(request.config);
-  train::Session session(request.config, tokenizer->vocab(), rank);
+  train::Session session(request.config, decision, tokenizer->vocab(), rank);
   return session.run([&] { return measure_rank(request, *tokenizer, rank, session); });
 }
 
@@ -224,7 +224,7 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
   const parallel::Layout layout = parallel::make_layout(sizes);
   if (request.alone >= layout.ranks())
     throw ConfigError(fmt::format("--alone {}: the layout has ranks 0 to {}", request.alone, layout.ranks() - 1));
-  return parallel::make_rank_plan(config, vocab, layout, static_cast<int>(request.alone), kind);
+  return parallel::make_rank_plan(config, parallel::Decision{}, vocab, layout, static_cast<int>(request.alone), kind);
 }
 
 Json benchmark_alone(const StepBenchmarkRequest& request) {
@@ -254,7 +254,8 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
     return 0;
   }
   StepBenchmarkRequest request = asked;
-  const auto [job, joined, passed] = launch::begin_job([&] { return asked.config; });
+  const auto [job, joined, passed] =
+      launch::begin_job([&] { return parallel::DecidedConfig{.config = asked.config, .decision = {}}; });
   request.config = job.config;
   // A study keeps stderr, and takes plait's first line there as the reason why a point failed.
   if (!job.note.empty() && !request.raw) message_to_stderr(job.note);
@@ -264,7 +265,7 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
   const int status = launch::launch(
       plan,
       [&](launch::RankContext& rank) {
-        Json result = benchmark_rank(request, rank);
+        Json result = benchmark_rank(request, job.decision, rank);
         if (!rank.is_main) return;
         if (const auto predicted = job.plan.find("predicted"); predicted != job.plan.end() && !predicted->is_null())
           result["predicted"] = {{"step_ms", predicted->at("step_ms")}, {"machine", predicted->at("machine")}};

@@ -231,10 +231,8 @@ struct ParallelConfig {
   AxisSizes size = usual_sizes;  // 0: auto
   // `auto` of these, nothing, 0 and -1, is the planner's choice.
   std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
-  std::shared_ptr<const ScheduleFile> schedule_file;  // of ScheduleKind::file, as it was when the configuration was read
-  // Of ScheduleKind::planned, no key: the passes that were planned for a machine, the same on all ranks of the job. Null: by
-  // FLOPs (parallel/rank_plan.h).
-  std::shared_ptr<const ScheduleFile> planned_passes;
+  // The file of ScheduleKind::file, as it was when the configuration was read.
+  std::shared_ptr<const ScheduleFile> schedule_file;
   std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved); 0: auto
   std::vector<double> stages;       // transformer blocks of each stage, in model order; empty: split by cost
   std::int64_t zero = 0;            // 0 | 1 | 2; -1: auto
@@ -281,9 +279,7 @@ struct CommConfig {
   std::optional<Mover> mover;          // nothing: auto, the fastest
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   RequiredPath require = RequiredPath::none;
-  std::optional<CollectiveWay> exchanges;  // nothing: auto
-  // What auto is on this machine, no key (site/site_planning.h). Nothing: the library.
-  std::optional<CollectiveWay> collectives_here;
+  std::optional<CollectiveWay> exchanges;   // nothing: auto
   std::optional<CollectiveWay> reductions;  // nothing: auto
   double bucket_mb = 0;                     // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;

@@ -116,12 +116,12 @@ std::vector<ConfigProblem> differences(const Group& first_group, const Word& fir
 
 }  // namespace
 
-std::vector<Fact> facts_of(const Config& config) {
+std::vector<Fact> facts_of(const Config& config, const parallel::Decision& decision) {
   std::vector<Fact> facts;
   for (const ConfigValue& value : shared_values(config)) facts.push_back({value.path, value.value});
   if (const auto& file = config.parallel.schedule_file)
     facts.push_back({"parallel.schedule, its file", "XXH3 " + checksum(file->text)});
-  if (const auto& passes = config.parallel.planned_passes)
+  if (const auto& passes = decision.passes)
     facts.push_back({"parallel.schedule, its passes", "XXH3 " + checksum(passes->text)});
   if (config.data.tokenizer != "random") {
     add_files(config.data.training_key(), config.data.training_files(), facts);
@@ -189,11 +189,11 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
   throw ConfigError(first_problems(std::move(problems), "differences between ranks"));
 }
 
-std::shared_ptr<comm::Rendezvous> join_job(const Config& config) {
+std::shared_ptr<comm::Rendezvous> join_job(const Config& config, const parallel::Decision& decision) {
   std::optional<RankContext> rank = place_from_environment(config);
   if (!rank) return nullptr;
   rank->rendezvous = rendezvous_of(*rank, config);
-  agree(*rank, facts_of(config), milliseconds_of(config.comm.timeout_s), config.launch.rendezvous);
+  agree(*rank, facts_of(config, decision), milliseconds_of(config.comm.timeout_s), config.launch.rendezvous);
   return rank->rendezvous;
 }
 

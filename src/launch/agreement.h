@@ -10,6 +10,7 @@
 
 #include "config/config.h"
 #include "launch/rank_context.h"
+#include "parallel/decision.h"
 
 namespace plait::launch {
 
@@ -23,11 +24,11 @@ struct Fact {
 //   every key of the configuration, except those that name something of a host (shared_values() in config/config.h);
 //   every file of data.train, data.validation and the tokenizer: its name, size and modification time in whole seconds, which
 //   copies between hosts keep (cp -p, rsync -t, tar);
-//   for a schedule from a file, a checksum of its contents;
+//   for a schedule from a file, and for the passes of a planned one, a checksum of its contents;
 //   the kind of device, the versions of plait and of the libraries that it computes and communicates with.
 // It does not fail: a fault of a file or a device is a fact too, so that the others hear of it. Weights that a run starts from
 // are compared where they are loaded (train/run_start.h).
-std::vector<Fact> facts_of(const Config& config);
+std::vector<Fact> facts_of(const Config& config, const parallel::Decision& decision);
 
 // Collective over all ranks of the job. Ranks exchange a checksum of their facts, and the facts themselves only if checksums
 // differ. Then every rank throws the same ConfigError, which names the differences, ranks and both values; also if the store
@@ -38,7 +39,7 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
 // Opens the rendezvous of the job and agrees, if this process is one rank of a job with more processes: launch.mode external or
 // a child of processes. Otherwise null: ranks share one configuration. It comes before settle() and plan_launch(), which may
 // refuse an input of one rank while the others wait for it; and once in a job. plan_launch() takes the result.
-std::shared_ptr<comm::Rendezvous> join_job(const Config& config);
+std::shared_ptr<comm::Rendezvous> join_job(const Config& config, const parallel::Decision& decision);
 
 // A failure of one rank between join_job() and launch() ends the others too, with its words: they do not wait for it. Runs
 // `work` and rethrows its exception. `joined`: the result of join_job().

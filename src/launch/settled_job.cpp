@@ -33,8 +33,8 @@ std::shared_ptr<const ScheduleFile> passes_from(const std::string& text, const s
 }
 
 // Decides for this machine, in the one process of the job that plans.
-SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
-  SettledJob settled{.config = config, .plan = {}, .note = {}};
+SettledJob decide(const Config& config, const parallel::Decision& decision, std::optional<std::int64_t> vocab) {
+  SettledJob settled{.config = config, .decision = decision, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
   const site::DeviceChoice devices = site::choose_devices(config);
   const PlacementStrategy strategy = config.placement.strategy;
@@ -59,21 +59,20 @@ SettledJob decide(const Config& config, std::optional<std::int64_t> vocab) {
   wish.in_order = !decides;
   site::SitedPlan planned;
   try {
-    planned = site::plan_on_site(asked, vocab ? *vocab : data::vocabulary(config), wish);
+    planned = site::plan_on_site(asked, decision, vocab ? *vocab : data::vocabulary(config), wish);
   } catch (const ConfigError& error) {
     if (!open.empty() || (places && strategy == PlacementStrategy::worst)) throw;
     // The job can run unplaced, if more slowly.
     if (places) settled.note = std::string("rank r runs on GPU r, because no better placement could be found: ") + error.what();
     settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
-    if (plan::plans_passes(config)) {
+    if (plan::plans_passes(config, decision)) {
       settled.note += settled.note.empty() ? "" : "; ";
       settled.note += fmt::format("planned schedule: passes listed by FLOPs, as there is no prediction: {}", error.what());
     }
     return settled;
   }
   settled.plan = to_json(planned.job, planned.machine, planned.context);
-  settled.config.parallel.planned_passes = planned.job.config.parallel.planned_passes;
-  settled.config.comm.collectives_here = planned.job.config.comm.collectives_here;
+  settled.decision = planned.job.decision;
   const bool lists_passes = planned.job.lists_passes;
   const std::string passes = lists_passes ? "planned schedule: " + plan::origin_of_passes(planned.machine) : std::string();
   if (!decides) {
@@ -116,17 +115,19 @@ std::optional<SettledJob> settled_by_launcher() {
   if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("links_here") || !told.contains("plan"))
     refuse("it holds something else");
   ::unsetenv(settled_variable);  // this process alone uses it, not the programs it may start
-  SettledJob settled{
-      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
-  settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
-  if (told.at("links_here").get<bool>()) settled.config.comm.collectives_here = CollectiveWay::links;
+  SettledJob settled{.config = parse_config(told.at("config").get<std::string>(), {}, settled_variable),
+                     .decision = {.passes = passes_from(told.at("passes").get<std::string>(), settled_variable)},
+                     .plan = told.at("plan"),
+                     .note = {}};
+  if (told.at("links_here").get<bool>()) settled.decision.collectives = CollectiveWay::links;
   return settled;
 }
 
 }  // namespace
 
-SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined, std::optional<std::int64_t> vocab) {
-  if (site::launch_mode(config) != LaunchMode::external) return decide(config, vocab);
+SettledJob settle(const Config& config, const parallel::Decision& decision, const std::shared_ptr<comm::Rendezvous>& joined,
+                  std::optional<std::int64_t> vocab) {
+  if (site::launch_mode(config) != LaunchMode::external) return decide(config, decision, vocab);
   if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty()) {
     throw ConfigError(
         {{open.front(), "auto",
@@ -134,18 +135,16 @@ SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>&
           0}});
   }
   RankContext here = place_from_environment(config).value();
-  if (!plan::plans_passes(config))
-    return here.is_main ? decide(config, vocab) : SettledJob{.config = config, .plan = {}, .note = {}};
+  SettledJob settled{.config = config, .decision = decision, .plan = {}, .note = {}};
+  if (!plan::plans_passes(config, decision)) return here.is_main ? decide(config, decision, vocab) : settled;
   require(joined != nullptr, "settle: ranks that an outside launcher has started have not joined");
   here.rendezvous = joined;
   comm::Meeting meeting = here.meeting("planned passes", milliseconds_of(config.comm.timeout_s));
-  SettledJob settled{.config = config, .plan = {}, .note = {}};
-  std::shared_ptr<const ScheduleFile>& passes = settled.config.parallel.planned_passes;
   if (here.is_main) {
-    settled = decide(config, vocab);
-    meeting.say("passes", text_of(passes));
+    settled = decide(config, decision, vocab);
+    meeting.say("passes", text_of(settled.decision.passes));
   } else {
-    passes = passes_from(meeting.hear<std::string>("passes", 0, most_schedule_bytes), "rank 0");
+    settled.decision.passes = passes_from(meeting.hear<std::string>("passes", 0, most_schedule_bytes), "rank 0");
   }
   return settled;
 }
@@ -156,8 +155,8 @@ PassedJob::PassedJob(const SettledJob& job) {
   memory_ = FileDescriptor(::memfd_create("plait-job", 0));
   if (!memory_) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json passed{{"config", to_yaml(job.config)},
-                                      {"passes", text_of(job.config.parallel.planned_passes)},
-                                      {"links_here", job.config.comm.collectives_here == CollectiveWay::links},
+                                      {"passes", text_of(job.decision.passes)},
+                                      {"links_here", job.decision.collectives == CollectiveWay::links},
                                       {"plan", job.plan}};
   std::ofstream file(path_of(memory_.get()), std::ios::binary);
   if (!(file << passed << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
@@ -168,18 +167,18 @@ PassedJob::~PassedJob() {
   if (memory_) ::unsetenv(settled_variable);
 }
 
-BegunJob begin_job(const std::function<Config()>& config, const std::function<void()>& joined) {
+BegunJob begin_job(const std::function<parallel::DecidedConfig()>& asked, const std::function<void()>& joined) {
   BegunJob begun;
   if (std::optional<SettledJob> passed = settled_by_launcher()) {
     begun.job = *std::move(passed);
-    begun.rendezvous = join_job(begun.job.config);
+    begun.rendezvous = join_job(begun.job.config, begun.job.decision);
     joined();
     return begun;
   }
-  const Config asked = config();
-  begun.rendezvous = join_job(asked);
+  const auto [config, decision] = asked();
+  begun.rendezvous = join_job(config, decision);
   joined();
-  begun.job = or_end_job(begun.rendezvous, asked, [&] { return settle(asked, begun.rendezvous); });
+  begun.job = or_end_job(begun.rendezvous, config, [&] { return settle(config, decision, begun.rendezvous); });
   begun.passed = std::make_unique<PassedJob>(begun.job);
   return begun;
 }

@@ -95,9 +95,10 @@ std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages) {
   return bytes;
 }
 
-std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+std::vector<RankPlan> make_job_plan(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                                    DeviceKind device_kind) {
   std::vector<RankPlan> plans;
-  const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
+  const JobOutline outline = outline_plans(config, decision, vocab, layout, device_kind);
   for (int rank = 0; rank < layout.ranks(); ++rank) plans.push_back(make_rank_plan(config, outline, layout, rank, device_kind));
   return plans;
 }
@@ -105,9 +106,10 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 ProgramSet training_programs(const std::vector<RankPlan>& plans) { return program_set(plans, true); }
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return program_set(plans, false); }
 
-std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+std::vector<RankPlan> make_stage_plans(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                                       DeviceKind device_kind) {
   std::vector<RankPlan> plans;
-  const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
+  const JobOutline outline = outline_plans(config, decision, vocab, layout, device_kind);
   for (int pipeline = 0; pipeline < layout.size(stage_axis); ++pipeline) {
     plans.push_back(make_rank_plan(config, outline, layout, layout.rank({{stage_axis, pipeline}}), device_kind));
   }

@@ -10,11 +10,13 @@
 namespace plait::parallel {
 
 // By rank. ConfigError as make_rank_plan.
-std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+std::vector<RankPlan> make_job_plan(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                                    DeviceKind device_kind);
 
 // Of one rank of each pipeline coordinate, in their order: all others are the same but for their place in the mesh. For jobs of
 // thousands of ranks.
-std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+std::vector<RankPlan> make_stage_plans(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                                       DeviceKind device_kind);
 
 // By rank: bytes of its memory plan. `stages`: plans of one rank of each pipeline coordinate, data and tensor rank 0. The
 // others differ from it in one item, the table of the pieces of parameters that AdamW updates: their shards begin and end

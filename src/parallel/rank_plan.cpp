@@ -55,13 +55,13 @@ StageTimes times_by_flops(const Config& config, const model::ModelShape& shape, 
   return times;
 }
 
-Schedule schedule_of(const Config& config, const model::ModelShape& shape, const Layout& layout, int micro_batches,
-                     StageSplits* splits) {
+Schedule schedule_of(const Config& config, const Decision& decision, const model::ModelShape& shape, const Layout& layout,
+                     int micro_batches, StageSplits* splits) {
   const ParallelConfig& p = config.parallel;
   const ScheduleKind kind = p.schedule.value();
   // By name without a pipeline, all are the same.
   if (layout.size(stage_axis) == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
-  if (kind == ScheduleKind::planned && !p.planned_passes) {
+  if (kind == ScheduleKind::planned && !decision.passes) {
     return planned_schedule(layout.size(stage_axis), static_cast<int>(p.virtual_stages), micro_batches,
                             [&](const StageMap& map) { return times_by_flops(config, shape, map, splits); });
   }
@@ -69,7 +69,7 @@ Schedule schedule_of(const Config& config, const model::ModelShape& shape, const
                         .ranks = layout.size(stage_axis),
                         .virtual_stages = static_cast<int>(p.virtual_stages),
                         .micro_batches = micro_batches,
-                        .file = kind == ScheduleKind::planned ? p.planned_passes : p.schedule_file});
+                        .file = kind == ScheduleKind::planned ? decision.passes : p.schedule_file});
 }
 
 // Segments of one pipeline rank, ascending.
@@ -169,8 +169,8 @@ void require_attention_fits(const model::SegmentSizes& sizes, DeviceKind device_
 
 }  // namespace
 
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
-                       StageSplits* splits) {
+JobOutline outline_job(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                       DeviceKind device_kind, StageSplits* splits) {
   JobFacts facts = facts_of(config, device_kind);
   facts.size = layout.sizes(), facts.ranks = layout.ranks();
   facts.tokenizer_vocab = vocab;
@@ -189,15 +189,16 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
       .master_type = master_type(config),
       .moment_type = moment_type(config),
       .separate_master = true,
+      .exchanges = choose_exchanges(config, decision, layout.size(segment_axis), device_kind),
+      .reductions = choose_reductions(config, decision, layout.size(replica_axes), device_kind),
       .braids = choose_braids(facts),
       .micro_batches = static_cast<int>(facts.micro_batch_count().value()),
       .schedule = {},
       .stages = {}};
-  require_few_for_links(choose_exchanges(config, layout.size(segment_axis), device_kind), segment_axis, groups::tensor.axes,
-                        layout);
-  require_few_for_links(choose_reductions(config, layout.size(replica_axes), device_kind), reduced_axis, replica_axes, layout);
+  require_few_for_links(job.exchanges, segment_axis, groups::tensor.axes, layout);
+  require_few_for_links(job.reductions, reduced_axis, replica_axes, layout);
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
-  job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
+  job.schedule = schedule_of(config, decision, shape, layout, job.micro_batches, splits);
   switch (job.braids.way) {
     case Braid::none: unbraid(job.schedule); break;
     case Braid::passes: braid(job.schedule); break;
@@ -217,14 +218,16 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   return job;
 }
 
-JobOutline outline_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
-  JobOutline job = outline_job(config, vocab, layout, device_kind);
+JobOutline outline_plans(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                         DeviceKind device_kind) {
+  JobOutline job = outline_job(config, decision, vocab, layout, device_kind);
   time_messages(job.schedule);
   return job;
 }
 
-RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
-  return make_rank_plan(config, outline_plans(config, vocab, layout, device_kind), layout, rank, device_kind);
+RankPlan make_rank_plan(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout, int rank,
+                        DeviceKind device_kind) {
+  return make_rank_plan(config, outline_plans(config, decision, vocab, layout, device_kind), layout, rank, device_kind);
 }
 
 double least_bytes(const Config& config, const JobOutline& job, const Layout& layout, int rank) {
@@ -271,8 +274,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .moment_type = job.moment_type,
-                .exchanges = choose_exchanges(config, layout.size(segment_axis), device_kind),
-                .reductions = choose_reductions(config, layout.size(replica_axes), device_kind),
+                .exchanges = job.exchanges,
+                .reductions = job.reductions,
                 .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
@@ -307,9 +310,9 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
 namespace {
 
 // What `auto` is where links would do: why it is not them, if it is not.
-std::string why_not_links(const Config& config, const std::string& key, int ranks) {
+std::string why_not_links(const Config& config, const Decision& decision, const std::string& key, int ranks) {
   const std::string takes = key + "=auto takes it ";
-  if (config.comm.collectives_here == CollectiveWay::links) {
+  if (decision.collectives == CollectiveWay::links) {
     if (config.train.graph == GraphUse::on) return takes + "with train.graph=on";
     if (ranks <= link_collectives::most_ranks_by_itself) return "";
     return takes + fmt::format("among more than {} ranks", link_collectives::most_ranks_by_itself);
@@ -318,10 +321,10 @@ std::string why_not_links(const Config& config, const std::string& key, int rank
   return takes + "where not every two GPUs are joined by NVLink in one host";
 }
 
-CollectiveChoice choose_way(const Config& config, const std::string& key, const std::optional<CollectiveWay>& asked,
-                            int ranks) {
+CollectiveChoice choose_way(const Config& config, const Decision& decision, const std::string& key,
+                            const std::optional<CollectiveWay>& asked, int ranks) {
   if (asked) return {*asked, key + "=" + to_string(*asked) + " asks for it"};
-  if (const std::string why = why_not_links(config, key, ranks); !why.empty()) return {CollectiveWay::library, why};
+  if (const std::string why = why_not_links(config, decision, key, ranks); !why.empty()) return {CollectiveWay::library, why};
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
 }
 
@@ -348,8 +351,8 @@ double most_beside_kernel(const Config& config, int ranks) {
 
 }  // namespace
 
-CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind) {
-  CollectiveChoice choice = choose_way(config, way_key(WayKey::exchanges), config.comm.exchanges, tensor_ranks);
+CollectiveChoice choose_exchanges(const Config& config, const Decision& decision, int tensor_ranks, DeviceKind device_kind) {
+  CollectiveChoice choice = choose_way(config, decision, way_key(WayKey::exchanges), config.comm.exchanges, tensor_ranks);
   if (!kernels_push(config, device_kind)) return choice;
   const bool all = config.comm.mover == Mover::sm_write;
   choice.longest_by_kernel = all ? std::numeric_limits<std::size_t>::max() : link_collectives::longest_short_push;
@@ -363,10 +366,10 @@ std::size_t CollectiveChoice::longest_beside(int quarters) const {
   return std::max(longest_by_kernel, static_cast<std::size_t>(most_beside_kernel / quarters));
 }
 
-CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind) {
+CollectiveChoice choose_reductions(const Config& config, const Decision& decision, int data_ranks, DeviceKind device_kind) {
   if (!config.comm.reductions && config.parallel.zero == 0)
     return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
-  CollectiveChoice choice = choose_way(config, way_key(WayKey::reductions), config.comm.reductions, data_ranks);
+  CollectiveChoice choice = choose_way(config, decision, way_key(WayKey::reductions), config.comm.reductions, data_ranks);
   if (kernels_push(config, device_kind)) choice.longest_by_kernel = link_collectives::longest_short_push;
   return choice;
 }

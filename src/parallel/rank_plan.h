@@ -9,6 +9,7 @@
 #include "core/collective.h"
 #include "core/device.h"
 #include "model/transformer.h"
+#include "parallel/decision.h"
 #include "parallel/flat_layout.h"
 #include "parallel/memory_plan.h"
 #include "parallel/mesh.h"
@@ -29,11 +30,11 @@ struct CollectiveChoice {
   std::size_t longest_beside(int quarters) const;
   double most_beside_kernel = 0;  // bytes times quarters
 };
-// Of all tensor groups of a job: as asked for, else as comm.collectives_here says.
-CollectiveChoice choose_exchanges(const Config& config, int tensor_ranks, DeviceKind device_kind);
+// Of all tensor groups of a job: as asked for, else as decided.
+CollectiveChoice choose_exchanges(const Config& config, const Decision& decision, int tensor_ranks, DeviceKind device_kind);
 // Of all groups of data-parallel replicas, for their gradients and weights: the same, but without ZeRO the library by itself.
 // On 4 × H200 a step of GPT-2 124M with it took 0.98 of the time by links, and 1.02 without (docs/performance.md).
-CollectiveChoice choose_reductions(const Config& config, int data_ranks, DeviceKind device_kind);
+CollectiveChoice choose_reductions(const Config& config, const Decision& decision, int data_ranks, DeviceKind device_kind);
 
 // Which passes are braided (comm.braid), and why, for the user.
 struct BraidChoice {
@@ -132,22 +133,25 @@ struct JobOutline {
   model::SegmentSizes sizes;  // of tensor rank 0
   DType gradient_type = DType::f32, master_type = DType::f32, moment_type = DType::f32;
   bool separate_master = true;
+  CollectiveChoice exchanges, reductions;
   BraidChoice braids;
   int micro_batches = 1;
   Schedule schedule;
   std::vector<SegmentRange> stages;
 };
-// `splits`: of outlines made before, for many of them. A planned schedule whose passes the configuration does not have is
-// planned by FLOPs: nothing about a machine goes into it, and every rank that makes it for itself has the same.
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
-                       StageSplits* splits = nullptr);
+// `splits`: of outlines made before, for many of them. A planned schedule whose passes the decision does not have is planned by
+// FLOPs: nothing about a machine goes into it, and every rank that makes it for itself has the same.
+JobOutline outline_job(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                       DeviceKind device_kind, StageSplits* splits = nullptr);
 
 // The same, with a schedule that programs may be made of (parallel/schedule/pass_messages.h).
-JobOutline outline_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+JobOutline outline_plans(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout,
+                         DeviceKind device_kind);
 
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
-RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
-// The same for several ranks of a job: `outline` is outline_plans() of the other arguments.
+RankPlan make_rank_plan(const Config& config, const Decision& decision, std::int64_t vocab, const Layout& layout, int rank,
+                        DeviceKind device_kind);
+// The same for several ranks of a job: `outline` is outline_plans() of these arguments.
 RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
                         DeviceKind device_kind);
 // What its weights, gradients and optimizer state take at least: no plan of this rank takes less. For what is far too large,

@@ -90,7 +90,6 @@ Config with(const Config& config, const Candidate& c) {
   chosen.parallel.size = c.size;
   chosen.parallel.schedule = c.schedule, chosen.parallel.virtual_stages = c.virtual_stages;
   if (c.schedule != ScheduleKind::file) chosen.parallel.schedule_file = nullptr;
-  if (c.schedule != ScheduleKind::planned) chosen.parallel.planned_passes = nullptr;
   chosen.parallel.zero = c.zero, chosen.parallel.recompute = c.recompute;
   if (!c.stages.empty()) chosen.parallel.stages = c.stages;
   chosen.train.micro_batch = c.micro_batch;

@@ -46,8 +46,10 @@ double in_flight(const Candidate& c, const parallel::Schedule& schedule, const S
 
 }  // namespace
 
-Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine, StageCut cut)
+Estimator::Estimator(const Config& config, const parallel::Decision& decision, std::int64_t vocab, DeviceKind kind,
+                     const Machine& machine, StageCut cut)
     : config_(config),
+      decision_(decision),
       vocab_(vocab),
       kind_(kind),
       machine_(machine),
@@ -114,10 +116,9 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const bool has_formulas = schedule_row(c.schedule).bubble != nullptr && schedule_row(c.schedule).in_flight != nullptr;
   const bool any_number = c.schedule == ScheduleKind::planned || whole % pipeline == 0;
   if (has_formulas && batch.is_whole() && any_number) chosen.train.global_batch = pipeline * batch.round();
-  parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
+  parallel::JobOutline job = outline_job(chosen, decision_, vocab_, layout, kind_, &splits_);
   const auto passes_of = [&](bool beside_head) {
-    return pass_seconds(machine_, job.sizes, c.size, speeds,
-                        parallel::choose_exchanges(config_, static_cast<int>(c.size[segment_axis]), kind_), beside_head);
+    return pass_seconds(machine_, job.sizes, c.size, speeds, job.exchanges, beside_head);
   };
   const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
   const bool balances = cuts_stages_ && pipeline > 1;

@@ -28,8 +28,8 @@ enum class StageCut { by_rule, by_seconds };
 class Estimator {
  public:
   // Keeps references to its arguments.
-  Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine,
-            StageCut cut = StageCut::by_rule);
+  Estimator(const Config& config, const parallel::Decision& decision, std::int64_t vocab, DeviceKind kind,
+            const Machine& machine, StageCut cut = StageCut::by_rule);
 
   // ConfigError if the candidate cannot be planned.
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);
@@ -46,6 +46,7 @@ class Estimator {
   SegmentParts scratch(const model::SegmentSizes& sizes);  // bytes
 
   const Config& config_;
+  const parallel::Decision& decision_;
   const std::int64_t vocab_;
   const DeviceKind kind_;
   const Machine& machine_;

@@ -49,9 +49,10 @@ AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, std::st
 
 // Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them, and so
 // are passes that were planned.
-bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t whole, std::int64_t few) {
+bool may_be_shortened(const Config& config, const parallel::Decision& decision, const Layout& layout, std::int64_t whole,
+                      std::int64_t few) {
   const ScheduleRow& row = schedule_row(config.parallel.schedule.value());
-  if (row.in_flight == nullptr || config.parallel.planned_passes) return false;
+  if (row.in_flight == nullptr || decision.passes) return false;
   const auto most = [&](std::int64_t micro_batches) {
     return row.in_flight({.ranks = static_cast<double>(layout.size(stage_axis)),
                           .chunks = static_cast<double>(row.chunks_with(config.parallel.virtual_stages)),
@@ -210,10 +211,11 @@ double Evaluation::most_bytes() const {
   return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end());
 }
 
-std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site) {
+std::vector<parallel::RankPlan> stage_plans(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                            int ranks, const Site& site) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
-  return plans_passes(config) ? plan_passes(config, vocab, layout, site)
-                              : parallel::make_stage_plans(config, vocab, layout, site.kind);
+  return plans_passes(config, decision) ? plan_passes(config, decision, vocab, layout, site)
+                                        : parallel::make_stage_plans(config, decision, vocab, layout, site.kind);
 }
 
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
@@ -223,27 +225,27 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   return result;
 }
 
-Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
-                    const PlacementOptions& options) {
-  return evaluate_plans(config, stage_plans(config, vocab, ranks, site), site, placer, options);
+Evaluation evaluate(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+                    Placer& placer, const PlacementOptions& options) {
+  return evaluate_plans(config, stage_plans(config, decision, vocab, ranks, site), site, placer, options);
 }
 
-Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
-                              const PlacementOptions& options) {
+Evaluation evaluate_shortened(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks,
+                              const Site& site, Placer& placer, const PlacementOptions& options) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
   const BatchSplit batch = batch_split(config, layout.sizes());
   const std::int64_t whole = batch.micro_batches(), few = shortened_micro_batches * layout.size(stage_axis);
-  const bool shortened = batch.is_whole() && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
+  const bool shortened = batch.is_whole() && whole > 2 * few && may_be_shortened(config, decision, layout, whole, 2 * few);
   Config shorter = config;
   if (shortened) shorter.train.global_batch = 2 * few * batch.round();
-  const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
+  const std::vector<parallel::RankPlan> stages = stage_plans(shorter, decision, vocab, ranks, site);
   Evaluation second = evaluate_memory(shorter, stages, site.machine);
   if (!memory_problem(second, site.machine).empty()) return second;
   place_and_simulate(second, stages, site, placer, options);
   if (!shortened) return second;
   shorter.train.global_batch = few * batch.round();
   Evaluation first;  // its memory is not asked for
-  place_and_simulate(first, stage_plans(shorter, vocab, ranks, site), site, placer, options);
+  place_and_simulate(first, stage_plans(shorter, decision, vocab, ranks, site), site, placer, options);
   const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);
   const double bubble = second.bubble_fraction * second.step_seconds;
   const double bubble_of_more = more * (bubble - first.bubble_fraction * first.step_seconds);

@@ -48,12 +48,13 @@ struct Evaluation {
 };
 
 // Places and simulates a configuration that leaves nothing open. ConfigError as make_rank_plan and Placer::place.
-Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
-                    const PlacementOptions& options = {});
+Evaluation evaluate(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+                    Placer& placer, const PlacementOptions& options = {});
 
 // The plan of one rank of each pipeline coordinate, with the passes planned if that is open (plan/pass_planning.h); and the
 // same evaluation of plans that are there already.
-std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site);
+std::vector<parallel::RankPlan> stage_plans(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                            int ranks, const Site& site);
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
                           const PlacementOptions& options);
 
@@ -61,8 +62,8 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
 // two short steps tell about the long one. Memory is that of the whole step but for schedules that keep more of more
 // micro-batches (gpipe), and those of files: they are evaluated whole. What does not fit is neither placed nor simulated: its
 // evaluation has memory only. For ranking; within 0.5 % of evaluate() where that was compared (tests/plan/planner_test.cpp).
-Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
-                              const PlacementOptions& options = {});
+Evaluation evaluate_shortened(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks,
+                              const Site& site, Placer& placer, const PlacementOptions& options = {});
 
 // The simulated step of a placement.
 Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const PlacementResult& placement, const Site& site,

@@ -53,12 +53,14 @@ double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, co
 
 class PassPlanning {
  public:
-  PassPlanning(const Config& config, std::int64_t vocab, const Layout& layout, const Site& site)
+  PassPlanning(const Config& config, const parallel::Decision& decision, std::int64_t vocab, const Layout& layout,
+               const Site& site)
       : config_(config),
+        decision_(decision),
         vocab_(vocab),
         layout_(layout),
         site_(site),
-        outline_(outline(config, vocab, layout, site.kind)),
+        outline_(outline(config, decision, vocab, layout, site.kind)),
         without_head_(seconds(false)),
         beside_head_(seconds(true)),
         send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
@@ -97,15 +99,16 @@ class PassPlanning {
 
  private:
   // Of a schedule that takes no planning: sizes and numbers are the same.
-  static parallel::JobOutline outline(Config config, std::int64_t vocab, const Layout& layout, DeviceKind kind) {
+  static parallel::JobOutline outline(Config config, const parallel::Decision& decision, std::int64_t vocab,
+                                      const Layout& layout, DeviceKind kind) {
     config.parallel.schedule = ScheduleKind::one_f_one_b, config.parallel.virtual_stages = 1, config.parallel.stages.clear();
     config.comm.braid = Braid::none;  // passes are planned of whole micro-batches
-    return outline_job(config, vocab, layout, kind);
+    return outline_job(config, decision, vocab, layout, kind);
   }
 
   PassSeconds seconds(bool beside_head) const {
     return pass_seconds(site_.machine, outline_.sizes, layout_.sizes(), segment_rings(layout_, *site_.fabric),
-                        parallel::choose_exchanges(config_, layout_.size(segment_axis), site_.kind), beside_head);
+                        outline_.exchanges, beside_head);
   }
 
   // Of exchanges, behind weight parts. The head's weight part follows at once in any case.
@@ -159,15 +162,15 @@ class PassPlanning {
   }
 
   Attempt& attempt(const Schedule& schedule) {
-    config_.parallel.planned_passes = parallel::planned_passes(schedule);
-    const auto [known, is_new] = attempts_.try_emplace(config_.parallel.planned_passes->text);
+    decision_.passes = parallel::planned_passes(schedule);
+    const auto [known, is_new] = attempts_.try_emplace(decision_.passes->text);
     if (is_new) known->second = make(schedule);
     return known->second;
   }
 
   Attempt make(const Schedule& schedule) const {
     const StageTimes listed_by = times(schedule.stages);
-    Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
+    Attempt made{.plans = make_stage_plans(config_, decision_, vocab_, layout_, site_.kind),
                  .length = length_of(schedule, listed_by),
                  .beside = {}};
     for (int rank = 0; rank < layout_.size(stage_axis); ++rank) {
@@ -179,7 +182,8 @@ class PassPlanning {
     return made;
   }
 
-  Config config_;
+  const Config& config_;
+  parallel::Decision decision_;  // with the passes of the latest attempt
   const std::int64_t vocab_;
   const Layout layout_;
   const Site& site_;
@@ -194,13 +198,14 @@ class PassPlanning {
 
 }  // namespace
 
-bool plans_passes(const Config& config) {
+bool plans_passes(const Config& config, const parallel::Decision& decision) {
   const ParallelConfig& p = config.parallel;
-  return p.schedule == ScheduleKind::planned && p.size[stage_axis] > 1 && !p.planned_passes;
+  return p.schedule == ScheduleKind::planned && p.size[stage_axis] > 1 && !decision.passes;
 }
 
-std::vector<parallel::RankPlan> plan_passes(const Config& config, std::int64_t vocab, const Layout& layout, const Site& site) {
-  return PassPlanning(config, vocab, layout, site).run();
+std::vector<parallel::RankPlan> plan_passes(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                            const Layout& layout, const Site& site) {
+  return PassPlanning(config, decision, vocab, layout, site).run();
 }
 
 }  // namespace plait::plan

@@ -90,8 +90,15 @@ std::string reason_of(const ConfigError& error) {
 
 class PlanSearch {
  public:
-  PlanSearch(const Config& config, std::int64_t vocab, int ranks, const Site& site, PlannerOptions options)
-      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), ways_(*site.fabric) {
+  PlanSearch(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+             PlannerOptions options)
+      : config_(config),
+        decision_(decision),
+        vocab_(vocab),
+        ranks_(ranks),
+        site_(site),
+        options_(options),
+        ways_(*site.fabric) {
     if (options_.most_looked_at == 0) options_.most_looked_at = ranks > quickly_placed_ranks ? 24 : 48;
   }
 
@@ -107,12 +114,13 @@ class PlanSearch {
     arrange();
     look_closely();
     job_.config = with(config_, job_.best.candidate);
-    if (plans_passes(job_.config)) {
-      job_.config.parallel.planned_passes = parallel::planned_passes(job_.stages.front().schedule);
+    job_.decision = decision_;
+    if (plans_passes(job_.config, decision_)) {
+      job_.decision.passes = parallel::planned_passes(job_.stages.front().schedule);
       job_.lists_passes = true;
     }
     if (options_.what_if) {
-      job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_,
+      job_.what_if = what_would_change(config_, decision_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_,
                                        stages_by_seconds(job_.best.candidate));
     }
     return std::move(job_);
@@ -137,7 +145,9 @@ class PlanSearch {
   // None if that is how they are cut already.
   std::vector<double> stages_by_seconds(const Candidate& c) const {
     if (c.size[stage_axis] == 1 || !c.stages.empty()) return {};
-    return Estimator(config_, vocab_, site_.kind, site_.machine, StageCut::by_seconds).estimate(c, ways_.speeds(c)).stages;
+    return Estimator(config_, decision_, vocab_, site_.kind, site_.machine, StageCut::by_seconds)
+        .estimate(c, ways_.speeds(c))
+        .stages;
   }
 
   void open_desks() {
@@ -148,7 +158,7 @@ class PlanSearch {
   }
 
   void sort(const std::vector<Candidate>& candidates) {
-    Estimator estimator(config_, vocab_, site_.kind, site_.machine);
+    Estimator estimator(config_, decision_, vocab_, site_.kind, site_.machine);
     for (const Candidate& c : candidates) {
       try {
         const Estimate estimate = estimator.estimate(c, ways_.speeds(c));
@@ -193,7 +203,7 @@ class PlanSearch {
       const std::size_t end = std::min(queue.size(), begin + static_cast<std::size_t>(most - job_.looked_at));
       OrderedTasks<Evaluation> evaluations(end - begin, desks_.size(), [&, begin](std::size_t n, std::size_t thread) {
         Desk& desk = desks_[thread];
-        return evaluate_shortened(with(config_, queue[begin + n]->candidate), vocab_, ranks_, desk.site, desk.placer,
+        return evaluate_shortened(with(config_, queue[begin + n]->candidate), decision_, vocab_, ranks_, desk.site, desk.placer,
                                   while_ranking());
       });
       for (std::size_t n = begin; n < end; ++n) {
@@ -242,7 +252,7 @@ class PlanSearch {
     };
     OrderedTasks<Evaluation> others(again.size(), desks_.size(), [&](std::size_t n, std::size_t thread) {
       Desk& desk = desks_[thread];
-      return evaluate_shortened(with(config_, by_flops(n)), vocab_, ranks_, desk.site, desk.placer, while_ranking());
+      return evaluate_shortened(with(config_, by_flops(n)), decision_, vocab_, ranks_, desk.site, desk.placer, while_ranking());
     });
     for (std::size_t n = 0; n < again.size(); ++n) {
       Evaluation other = others.take(n);
@@ -282,7 +292,7 @@ class PlanSearch {
   void look_closely() {
     const double estimated = job_.best.estimated_seconds;
     const Config chosen = with(config_, job_.best.candidate);
-    job_.stages = stage_plans(chosen, vocab_, ranks_, site_);
+    job_.stages = stage_plans(chosen, decision_, vocab_, ranks_, site_);
     job_.best = evaluate_plans(chosen, job_.stages, site_, desks_.front().placer, options_.placement);
     job_.best.estimated_seconds = estimated;
   }
@@ -363,7 +373,7 @@ class PlanSearch {
     Config open = config_;
     for (const Opening& opening : openings) {
       opening.open(open);
-      Estimator estimator(open, vocab_, site_.kind, site_.machine);
+      Estimator estimator(open, decision_, vocab_, site_.kind, site_.machine);
       const EstimatedCandidate* nearest = nullptr;
       std::vector<EstimatedCandidate> fits;
       for (const Candidate& c : enumerate(open, ranks_).candidates) {
@@ -385,6 +395,7 @@ class PlanSearch {
   }
 
   const Config& config_;
+  const parallel::Decision& decision_;
   const std::int64_t vocab_;
   const int ranks_;
   const Site& site_;
@@ -408,13 +419,14 @@ Simulated simulate_choice(const PlannedJob& job, const Site& site) {
   return simulate_placed(job.stages, job.best.placement, site, options);
 }
 
-PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options) {
+PlannedJob plan_job(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+                    const PlannerOptions& options) {
   require(site.fabric != nullptr, "plan_job: a site has a fabric");
   if (ranks > site.fabric->gpus()) {
     throw ConfigError(fmt::format("the job has {} ranks, but the topology has only {} {}s", ranks, site.fabric->gpus(),
                                   site.machine.profile.unit));
   }
-  return PlanSearch(config, vocab, ranks, site, options).run();
+  return PlanSearch(config, decision, vocab, ranks, site, options).run();
 }
 
 }  // namespace plait::plan

@@ -40,7 +40,8 @@ struct PlannerOptions {
 };
 
 struct PlannedJob {
-  Config config;  // nothing left open
+  Config config;                // nothing left open
+  parallel::Decision decision;  // as given, and the passes that it lists
   Evaluation best;
   std::vector<Evaluation> alternatives;    // the best of each other layout, then the rest; each by predicted time
   std::vector<Rejected> rejected;          // by layout, in the order of enumeration
@@ -52,7 +53,8 @@ struct PlannedJob {
 };
 
 // ConfigError if nothing can run: it names the rule or the memory that prevents it, and a setting that could run.
-PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options = {});
+PlannedJob plan_job(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+                    const PlannerOptions& options = {});
 
 // Simulates the step of job.best once more, with its timeline, on the site that it was planned for. For
 // plan/simulation/simulated_trace.h.

@@ -277,7 +277,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   json["choice"]["stages"] = job.config.parallel.stages;  // also those that were given
   json["choice"]["device"] = job.stages.front().device_kind == DeviceKind::cuda ? "cuda" : "cpu";
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
-  if (const auto& passes = job.config.parallel.planned_passes) json["choice"]["passes"] = passes->text;
+  if (const auto& passes = job.decision.passes) json["choice"]["passes"] = passes->text;
   json["choice"]["made_for"] = signature(job.config);
   return json;
 }
@@ -292,7 +292,7 @@ Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string
   return record_from<Candidate>(Field(document, file)["choice"]);
 }
 
-Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source) {
+parallel::DecidedConfig apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source) {
   const JsonSource file = plan_source(source);
   const Field choice = Field(plan, file)["choice"], device = choice["device"];
   choice["made_for"].expect_object();
@@ -302,8 +302,9 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
   Config chosen = with(config, candidate);
+  parallel::Decision decision;
   if (candidate.schedule == ScheduleKind::planned && candidate.size[stage_axis] > 1)
-    chosen.parallel.planned_passes = parallel::planned_passes(choice["passes"].text(Field::no_limit), source);
+    decision.passes = parallel::planned_passes(choice["passes"].text(Field::no_limit), source);
   if (device.json() != "cuda" && device.json() != "cpu") device.refuse("must be cuda or cpu");
   chosen.launch.device = device.text();
   chosen.placement.strategy = PlacementStrategy::given;
@@ -315,7 +316,7 @@ Config apply_choice(const Config& config, const nlohmann::json& plan, const std:
   }
   if (const auto open = keys_left_to_planner(chosen); !open.empty())
     throw ConfigError(source + ": leaves " + open.front() + " open");
-  return chosen;
+  return {std::move(chosen), std::move(decision)};
 }
 
 std::vector<std::string> left_to_a_plan() {

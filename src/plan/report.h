@@ -46,10 +46,10 @@ nlohmann::ordered_json unpredicted(const std::string& why);
 // What such a document chose. ConfigError naming `source` and the key if it is not one.
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
-// The configuration that a plan.json chose, passes of a planned schedule included, on top of `config`, which must be what the
+// The configuration that a plan.json chose, with the passes of a planned schedule, on top of `config`, which must be what the
 // plan was made for: ConfigError naming `source` and the key if the document is not a plan, holds what no plan has, was made
 // for another model or batch, or chose otherwise than what `config` says and does not leave open.
-Config apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source);
+parallel::DecidedConfig apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source);
 
 // What leaves to apply_choice() all that it decides: "parallel.NAME=auto".
 std::vector<std::string> left_to_a_plan();

@@ -30,8 +30,9 @@ topology::Graph scaled(topology::Graph graph, double factor) {
 
 class WhatIf {
  public:
-  WhatIf(const Config& config, std::int64_t vocab, int ranks, const Site& site, const Evaluation& best)
-      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), best_(best) {}
+  WhatIf(const Config& config, const parallel::Decision& decision, std::int64_t vocab, int ranks, const Site& site,
+         const Evaluation& best)
+      : config_(config), decision_(decision), vocab_(vocab), ranks_(ranks), site_(site), best_(best) {}
 
   // Seconds by which the other one is slower, with all links this much faster. Both are placed anew.
   double lead(const Candidate& other, double factor) {
@@ -39,8 +40,8 @@ class WhatIf {
     Site site = site_;
     site.fabric = &fabric;
     Placer placer(fabric);
-    const double own = evaluate_shortened(with(config_, best_.candidate), vocab_, ranks_, site, placer).step_seconds;
-    return evaluate_shortened(with(config_, other), vocab_, ranks_, site, placer).step_seconds - own;
+    const double own = evaluate_shortened(with(config_, best_.candidate), decision_, vocab_, ranks_, site, placer).step_seconds;
+    return evaluate_shortened(with(config_, other), decision_, vocab_, ranks_, site, placer).step_seconds - own;
   }
 
   // "with links a third as fast ... would be faster"
@@ -89,13 +90,14 @@ class WhatIf {
   // None if that is not faster, or does not fit.
   std::optional<Evaluation> gain(const Config& other) {
     Placer placer(*site_.fabric);
-    Evaluation evaluation = evaluate(other, vocab_, ranks_, site_, placer);
+    Evaluation evaluation = evaluate(other, decision_, vocab_, ranks_, site_, placer);
     if (evaluation.step_seconds > least_gain * best_.step_seconds) return std::nullopt;
     if (!memory_problem(evaluation, site_.machine).empty()) return std::nullopt;
     return evaluation;
   }
 
   const Config& config_;
+  const parallel::Decision& decision_;
   const std::int64_t vocab_;
   const int ranks_;
   const Site& site_;
@@ -138,8 +140,9 @@ std::optional<std::string> by_memory(const Site& site, const Evaluation& best,
 
 }  // namespace
 
-std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site,
-                                           const Evaluation& best, const std::vector<Evaluation>& alternatives,
+std::vector<std::string> what_would_change(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                           int ranks, const Site& site, const Evaluation& best,
+                                           const std::vector<Evaluation>& alternatives,
                                            const std::vector<EstimatedCandidate>& too_large,
                                            const std::vector<double>& stages) {
   std::vector<std::string> sentences;
@@ -150,7 +153,7 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
   const auto other = std::find_if(alternatives.begin(), alternatives.end(),
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
   if (ranks <= most_ranks_looked_at) {
-    WhatIf what_if(config, vocab, ranks, site, best);
+    WhatIf what_if(config, decision, vocab, ranks, site, best);
     if (other != alternatives.end()) add(what_if.by_links(*other));
     add(what_if.by_stages(stages));
     add(what_if.by_braids());

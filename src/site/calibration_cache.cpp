@@ -28,7 +28,7 @@ std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind ki
   alone.train.micro_batch = 1, alone.train.global_batch = 1;
   alone.parallel = ParallelConfig{};
   alone.parallel.size = single_rank;
-  return plan::model_key(parallel::outline_job(alone, vocab, parallel::Layout{}, kind).sizes);
+  return plan::model_key(parallel::outline_job(alone, parallel::Decision{}, vocab, parallel::Layout{}, kind).sizes);
 }
 
 std::string calibration_path(const std::string& device, const std::string& model_key) {

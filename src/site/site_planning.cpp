@@ -83,12 +83,12 @@ class Planning {
                  .ranks = ranks,
                  .topology = place.words,
                  .placement = placement(),
-                 .collectives_here = {}};
-    if (launch_mode(config_) != LaunchMode::external) site.collectives_here = collective_way(config_, *site.fabric, kind_);
+                 .collectives = {}};
+    if (launch_mode(config_) != LaunchMode::external) site.collectives = collective_way(config_, *site.fabric, kind_);
     return site;
   }
 
-  SitedPlan run(std::int64_t vocab) {
+  SitedPlan run(parallel::Decision decision, std::int64_t vocab) {
     const JobSite here = site(vocab);
     SitedPlan result;
     result.machine = here.machine;
@@ -97,10 +97,9 @@ class Planning {
     result.fabric = here.fabric;
     result.context.machine = result.machine.origin();
     result.context.topology = here.topology;
-    Config config = config_;
-    config.comm.collectives_here = here.collectives_here;
+    decision.collectives = here.collectives;
     result.job =
-        plan_job(config, vocab, here.ranks, here.site(),
+        plan_job(config_, decision, vocab, here.ranks, here.site(),
                  {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if, .progress = wish_.progress});
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
@@ -330,8 +329,8 @@ JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& 
   return Planning(config, wish).site(vocab);
 }
 
-SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
-  return Planning(config, wish).run(vocab);
+SitedPlan plan_on_site(const Config& config, const parallel::Decision& decision, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).run(decision, vocab);
 }
 
 }  // namespace plait::site

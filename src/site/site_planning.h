@@ -35,7 +35,7 @@ struct PlanningWish {
 // not find them all.
 topology::Graph live_graph(int gpus);
 
-// The value for CommConfig::collectives_here, which comm.exchanges and comm.reductions: auto stand for. Links if all GPUs of
+// The value for parallel::Decision::collectives, which comm.exchanges and comm.reductions: auto stand for. Links if all GPUs of
 // `fabric` are on one host and every two of them are joined by NVLink (for the consequences see parallel::choose_exchanges and
 // choose_reductions). nullopt otherwise, and if the configuration sets both ways, or the links' transports.
 std::optional<CollectiveWay> collective_way(const Config& config, topology::Fabric& fabric, DeviceKind kind);
@@ -48,7 +48,7 @@ struct JobSite {
   int ranks = 1;
   std::string topology;  // "this machine", "assumed: ...", or a file's name
   plan::PlacementOptions placement;
-  std::optional<CollectiveWay> collectives_here;  // comm.collectives_here for the plan
+  std::optional<CollectiveWay> collectives;  // for the job's decision
   plan::Site site() const { return {.machine = machine, .fabric = fabric.get(), .kind = kind}; }
 };
 
@@ -64,8 +64,10 @@ struct SitedPlan {
   std::shared_ptr<topology::Fabric> fabric;
 };
 
-// Decides everything the configuration leaves open; if that is nothing, places the job and predicts its time. ConfigError if no
-// plan can run, or if the topology, device or calibration is not available.
-SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish = {});
+// Decides everything the configuration leaves open; if that is nothing, places the job and predicts its time. `decision`:
+// as it was before, of which the passes stay. ConfigError if no plan can run, or if the topology, device or calibration is not
+// available.
+SitedPlan plan_on_site(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                       const PlanningWish& wish = {});
 
 }  // namespace plait::site

@@ -180,11 +180,11 @@ Resolved Resolver::resolve(const Draft& draft) {
       throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
                           fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
     }
-    config.comm.collectives_here = here.collectives_here;  // as in the point's own process
+    const parallel::Decision decision{.collectives = here.collectives};  // as in the point's own process
     const plan::Site site = here.site();
     if (open) {
       plan::PlannedJob job =
-          plan_job(config, vocab, draft.ranks, site, {.top = 0, .placement = here.placement, .what_if = false});
+          plan_job(config, decision, vocab, draft.ranks, site, {.top = 0, .placement = here.placement, .what_if = false});
       resolved.config = std::move(job.config);
       resolved.config->launch.ranks = draft.ranks;
       if (here.kind == DeviceKind::cuda && !over_nodes) place(*resolved.config, job.best.placement);
@@ -196,7 +196,7 @@ Resolved Resolver::resolve(const Draft& draft) {
     const bool placed = !over_nodes && is_placed(config, here.kind);
     if (!placed && here.placement.strategy != PlacementStrategy::given) here.placement.strategy = PlacementStrategy::order;
     plan::Placer placer(*here.fabric);
-    const std::vector<parallel::RankPlan> stages = stage_plans(config, vocab, draft.ranks, site);
+    const std::vector<parallel::RankPlan> stages = stage_plans(config, decision, vocab, draft.ranks, site);
     resolved.facts = facts_of(config, stages);
     resolved.interval = here.machine.interval(stages.front().sizes);
     resolved.config = config;

@@ -55,7 +55,7 @@ class Evaluation {
         config_(request.job.config),
         rank_(rank),
         tokenizer_(trained_tokenizer(config_, request.run_dir)),
-        session_(config_, tokenizer_->vocab(), rank),
+        session_(config_, request.job.decision, tokenizer_->vocab(), rank),
         meeting_(rank.meeting("evaluation", group_options(config_, rank.device).timeout)),
         host_memory_(rank.device) {}
 

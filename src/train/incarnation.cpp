@@ -41,7 +41,7 @@ Incarnation::Incarnation(Job& job, World& world, RunStart from)
       config_(job.config()),
       world_(world),
       from_(std::move(from)),
-      session_(config_, job.tokenizer().vocab(), world.rank),
+      session_(config_, job.decision(), job.tokenizer().vocab(), world.rank),
       learning_rate_(config_.train.optimizer, config_.train.steps),
       host_memory_(world.rank.device),
       step_(from_.step) {

@@ -61,6 +61,7 @@ class Job {
 
   const TrainRequest& request() const { return request_; }
   const Config& config() const { return request_.job.config; }
+  const parallel::Decision& decision() const { return request_.job.decision; }
   const data::Tokenizer& tokenizer() const { return *tokenizer_; }
   const RunStart& start() const { return start_; }  // of the first incarnation
   const std::filesystem::path& run_dir() const { return start_.run_dir; }

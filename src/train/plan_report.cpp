@@ -26,17 +26,18 @@ PlanReport::PlanReport(Job& job, World& world, Session& session) : job_(job), wo
       gather_links("reduction links", session.links_within(parallel::reduction_group), world.meeting);
   if (!world.rank.is_main) return;
   const parallel::RankPlan& mine = session.plan();
-  const nlohmann::ordered_json& decision = job.request().job.plan;
-  const auto plans = parallel::make_job_plan(job.config(), job.tokenizer().vocab(), mine.layout, mine.device_kind);
+  const nlohmann::ordered_json& planned = job.request().job.plan;
+  const auto plans =
+      parallel::make_job_plan(job.config(), job.decision(), job.tokenizer().vocab(), mine.layout, mine.device_kind);
   parallel::require_valid(parallel::training_programs(plans));
   parallel::require_valid(parallel::evaluation_programs(plans));
   std::vector<std::string> devices;
   for (int r = 0; r < world.rank.size; ++r) {
     devices.push_back(to_string(site::placed_device(job.config(), mine.device_kind, r)));
   }
-  document_ = parallel::plan_document(plans, devices, decision);
-  prediction_ = predicted_run(decision);
-  if (!prediction_) job.say(decision.at("explanation").front().get<std::string>());
+  document_ = parallel::plan_document(plans, devices, planned);
+  prediction_ = predicted_run(planned);
+  if (!prediction_) job.say(planned.at("explanation").front().get<std::string>());
   if (!session.paths().is_null()) document_["paths"] = session.paths();
   document_["point_to_point"] = links;
   const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(exchange_links));

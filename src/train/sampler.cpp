@@ -95,7 +95,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   launch::LaunchPlan alone;
   alone.devices = {device};
   const auto body = [&](launch::RankContext& rank) {
-    Session session(config, tokenizer->vocab(), rank);
+    Session session(config, parallel::Decision{}, tokenizer->vocab(), rank);
     session.run([&] {
       synchronize_load(session.interpreter(), *interop::open_weights(found.directory), checkpoint::Restored::weights);
       generate(request, config, *tokenizer, session.interpreter(), on_text);

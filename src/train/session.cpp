@@ -37,9 +37,10 @@ parallel::RankPlan fitting(parallel::RankPlan plan, Device device, double there)
 }
 
 // Sizes that no device has are refused even before planning: a plan of thousands of blocks takes minutes to make.
-parallel::RankPlan plan_if_possible(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+parallel::RankPlan plan_if_possible(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                    const launch::RankContext& rank) {
   const parallel::Layout layout = parallel::resolve_layout(config.parallel, rank.size);
-  const parallel::JobOutline outline = parallel::outline_plans(config, vocab, layout, rank.device.kind);
+  const parallel::JobOutline outline = parallel::outline_plans(config, decision, vocab, layout, rank.device.kind);
   const double least = parallel::least_bytes(config, outline, layout, rank.rank);
   const auto there = static_cast<double>(memory_size(rank.device));
   if (least > there) {
@@ -76,8 +77,9 @@ std::size_t part_of_device(const launch::RankContext& rank, const std::optional<
 
 }  // namespace
 
-Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(plan_if_possible(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config)) {}
+Session::Session(const Config& config, const parallel::Decision& decision, std::int64_t vocab, launch::RankContext& rank)
+    : Session(plan_if_possible(config, decision, vocab, rank), group_options(config, rank.device), rank, memory_limit(config)) {
+}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank, std::size_t memory_limit)
     : Session(std::move(plan), options, rank, memory_limit, job_facts(rank, options)) {}
@@ -166,8 +168,9 @@ runtime::GroupOptions group_options(const Config& config, Device device) {
           .require = config.comm.require};
 }
 
-parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
-  return parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
+parallel::RankPlan training_plan(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                 const launch::RankContext& rank) {
+  return parallel::make_rank_plan(config, decision, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
                                   rank.device.kind);
 }
 

@@ -30,7 +30,7 @@ class Session {
  public:
   // Collective over all ranks of the job. `vocab`: of the tokenizer. ConfigError, before anything is made, for a plan that
   // needs more memory than this rank has: all of a GPU, or its share of a host's memory among the ranks that are CPUs there.
-  Session(const Config& config, std::int64_t vocab, launch::RankContext& rank);
+  Session(const Config& config, const parallel::Decision& decision, std::int64_t vocab, launch::RankContext& rank);
   // With an existing plan. `memory_limit`: bytes of its device that this rank may use.
   Session(parallel::RankPlan plan, runtime::GroupOptions groups, launch::RankContext& rank,
           std::size_t memory_limit = DeviceMemory::no_limit);
@@ -77,7 +77,8 @@ class Session {
 };
 
 // The plan that the rank carries out.
-parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank);
+parallel::RankPlan training_plan(const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                                 const launch::RankContext& rank);
 
 // The configuration's options for this rank's communicators.
 runtime::GroupOptions group_options(const Config& config, Device device);

@@ -143,7 +143,7 @@ class MatrixBuilder {
     std::erase_if(added.config.comm.p2p_pairs,
                   [&](const std::string& text) { return pair_transport(text).value().b >= places; });
     most_ranks_ = std::max(most_ranks_, launch.ranks);
-    parallel::make_rank_plan(added.config, model.tokenizer->vocab(),
+    parallel::make_rank_plan(added.config, parallel::Decision{}, model.tokenizer->vocab(),
                              parallel::resolve_layout(added.config.parallel, launch.ranks), 0, launch.devices.front().kind);
     if (seen_.insert({index, added.layout}).second) matrix_.cases.push_back(std::move(added));
   }

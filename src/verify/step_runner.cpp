@@ -6,9 +6,9 @@
 
 namespace plait::verify {
 
-StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
+StepRunner::StepRunner(const launch::SettledJob& job, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
                        std::shared_ptr<const data::Dataset> dataset)
-    : StepRunner(config, rank, parts, std::move(dataset), parts.make_plan(config, vocab, rank)) {}
+    : StepRunner(job.config, rank, parts, std::move(dataset), parts.make_plan(job.config, job.decision, vocab, rank)) {}
 
 StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
                        std::shared_ptr<const data::Dataset> dataset, parallel::RankPlan plan)

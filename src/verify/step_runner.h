@@ -8,6 +8,7 @@
 
 #include "data/dataset.h"
 #include "launch/launch.h"
+#include "launch/settled_job.h"
 #include "parallel/rank_plan.h"
 #include "runtime/rank_groups.h"
 #include "train/batch_sources.h"
@@ -18,8 +19,8 @@ namespace plait::verify {
 // The replaceable parts of a rank in a job under verification. The defaults are those of training. Verification compares any
 // other parts with the serial run, which has the same samples and otherwise the defaults.
 struct RankParts {
-  std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
-      train::training_plan;
+  std::function<parallel::RankPlan(const Config&, const parallel::Decision&, std::int64_t vocab, const launch::RankContext&)>
+      make_plan = train::training_plan;
   std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
   // Called once for each model, for the serial run, by the process that starts its ranks.
   std::function<std::shared_ptr<const data::Dataset>(const Config&, const data::Tokenizer&, std::int64_t vocab)> open_dataset =
@@ -32,7 +33,7 @@ class StepRunner {
  public:
   // Collective over all ranks of the job, like every other function here. Weights are drawn from the seed. `vocab`: of the
   // tokenizer.
-  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
+  StepRunner(const launch::SettledJob& job, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
              std::shared_ptr<const data::Dataset> dataset);
 
   train::Session& session() { return session_; }

@@ -64,7 +64,8 @@ class Verification {
     fs::remove_all(serial_run(job));
     create_private_directories(serial_run(job));
     try {
-      run_job(job.task, job.model, {.config = serial, .plan = {}, .note = {}}, {.open_dataset = request_.parts.open_dataset});
+      run_job(job.task, job.model, {.config = serial, .decision = {}, .plan = {}, .note = {}},
+              {.open_dataset = request_.parts.open_dataset});
     } catch (const ConfigError&) {
       throw;
     } catch (const launch::Interrupted&) {
@@ -95,8 +96,8 @@ class Verification {
     const VerifyModel& model = matrix_.models[index];
     const launch::LaunchPlan launch = launch::plan_launch(model.serial);
     const Device device = launch.devices.front();
-    const parallel::RankPlan plan =
-        parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
+    const parallel::RankPlan plan = parallel::make_rank_plan(model.serial, parallel::Decision{}, model.tokenizer->vocab(),
+                                                             parallel::Layout{}, 0, device.kind);
     report_.device = device_name(device);
     ModelReport& report = report_.models.emplace_back(ModelReport{.name = model.name,
                                                                   .compute = std::string(to_string(plan.sizes.compute)),
@@ -140,9 +141,9 @@ class Verification {
       // Timing errors need not show in the numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
       // Settled as for training here: which collectives use links, and the passes of a planned schedule.
-      const launch::SettledJob settled = launch::settle(c.config, nullptr, vocab);
+      const launch::SettledJob settled = launch::settle(c.config, parallel::Decision{}, nullptr, vocab);
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
-      const auto plans = parallel::make_job_plan(settled.config, vocab, mesh, launch.devices.front().kind);
+      const auto plans = parallel::make_job_plan(settled.config, settled.decision, vocab, mesh, launch.devices.front().kind);
       parallel::require_valid(parallel::training_programs(plans));
       // A micro-batch's operands are rounded to FP8 with one scale, so the serial run's micro-batches must have the layout's
       // size.

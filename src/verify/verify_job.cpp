@@ -101,10 +101,11 @@ std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& c
 }
 
 // Runs job.task. Collective over all ranks; returns the findings of all of them on rank 0.
-std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const RankParts& parts,
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const launch::SettledJob& settled, const RankParts& parts,
                                             launch::RankContext& rank) {
+  const Config& config = settled.config;
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(job.model);
-  StepRunner runner(config, rank, parts, tokenizer->vocab(), train::open_batches(recorded_batches(job), config));
+  StepRunner runner(settled, rank, parts, tokenizer->vocab(), train::open_batches(recorded_batches(job), config));
   const VerifyBounds bounds = verify_bounds(runner.plan(), config);
   return runner.session().run([&] {
     VerifyFindings findings;
@@ -157,9 +158,9 @@ std::optional<RunFailure> read_failure(const VerifyJob& job) {
 }
 
 // The work of every rank; rank 0 stores the findings of all.
-void run_rank(const VerifyJob& job, const Config& config, const RankParts& parts, launch::RankContext& rank) {
+void run_rank(const VerifyJob& job, const launch::SettledJob& settled, const RankParts& parts, launch::RankContext& rank) {
   try {
-    const auto findings = run_rank_task(job, config, parts, rank);
+    const auto findings = run_rank_task(job, settled, parts, rank);
     if (findings) write_text_file(findings_path(job), Json(*findings).dump());
   } catch (const std::exception& error) {
     write_failure(job, rank.rank, error);
@@ -209,7 +210,7 @@ VerifyFindings run_verify_job(const VerifyJob& job, const launch::SettledJob& se
   const launch::PassedJob passed(settled);
   try {
     const int status = launch::launch(
-        launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, parts, rank); }, rank_argv);
+        launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, settled, parts, rank); }, rank_argv);
     if (status == 0) return Json::parse(read_text(findings_path(job), largest_file)).get<VerifyFindings>();
   } catch (const launch::Interrupted&) {
     throw;
@@ -224,13 +225,12 @@ VerifyFindings run_verify_job(const VerifyJob& job, const launch::SettledJob& se
 }
 
 int run_verify_rank(const VerifyJob& job) {
-  const launch::BegunJob begun =
-      launch::begin_job([]() -> Config { throw ConfigError("--job is for rank processes that verify starts itself"); });
-  const Config& config = begun.job.config;
-  const launch::LaunchPlan plan = launch::plan_launch(config, begun.rendezvous);
+  const launch::BegunJob begun = launch::begin_job(
+      []() -> parallel::DecidedConfig { throw ConfigError("--job is for rank processes that verify starts itself"); });
+  const launch::LaunchPlan plan = launch::plan_launch(begun.job.config, begun.rendezvous);
   require(plan.this_rank.has_value(), "run_verify_rank: this process is not a rank");
   try {
-    return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, config, {}, rank); }, {});
+    return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, begun.job, {}, rank); }, {});
   } catch (const Error&) {
     return 3;  // the launcher tells the others, and its file has the reason
   }

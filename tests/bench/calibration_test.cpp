@@ -173,12 +173,14 @@ TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
   plan::Calibration c = measured(config, false);
   for (plan::SegmentMeasurement& b : c.segments) b.forward = 1;  // seconds: nothing else can make a step as long
   site::save_calibration(c, site::calibration_path(c.device, c.model));
-  const site::SitedPlan planned = site::plan_on_site(config, 128);
+  const site::SitedPlan planned = site::plan_on_site(config, parallel::Decision{}, 128);
   EXPECT_GT(planned.job.best.step_seconds, 3);
   EXPECT_EQ(planned.context.machine, "measured on CPU, with communication by nominal figures");
-  EXPECT_LT(site::plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
+  EXPECT_LT(site::plan_on_site(tiny({"model.hidden=64"}), parallel::Decision{}, 128).job.best.step_seconds, 1)
+      << "another model";
   EXPECT_LT(
-      site::plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
+      site::plan_on_site(config, parallel::Decision{}, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}})
+          .job.best.step_seconds,
       1)
       << "another machine";
   const auto permissions = std::filesystem::status(site::calibration_path(c.device, c.model)).permissions();
@@ -191,7 +193,8 @@ TEST_F(Cache, AFileOfAnotherModelIsRefused) {
   site::save_calibration(measured(tiny(), false), file);
   EXPECT_EQ(site::load_calibration(file).model, site::model_key_of(tiny(), 128, DeviceKind::host));
   try {
-    site::plan_on_site(tiny({"model.hidden=64"}), 128, {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
+    site::plan_on_site(tiny({"model.hidden=64"}), parallel::Decision{}, 128,
+                       {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("was measured for another model"));

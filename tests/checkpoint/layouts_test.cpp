@@ -65,7 +65,7 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
     fs::create_directories(run_dir);
     const auto body = [&](launch::RankContext& rank) {
       const auto tokenizer = data::create_tokenizer(config);
-      train::Session session(config, tokenizer->vocab(), rank);
+      train::Session session(config, parallel::Decision{}, tokenizer->vocab(), rank);
       session.run([&] {
         runtime::Interpreter& interpreter = session.interpreter();
         if (from.empty()) {
@@ -154,7 +154,7 @@ TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
     const fs::path writing = temporary_directory(run_dir, 2);
     const Config config = config_of(gpt, "data: 2", 2);
     const auto body = [&](launch::RankContext& rank) {
-      train::Session session(config, data::create_tokenizer(config)->vocab(), rank);
+      train::Session session(config, parallel::Decision{}, data::create_tokenizer(config)->vocab(), rank);
       const auto meet = [&](const std::string& at) {
         rank.meeting("fails", std::chrono::seconds(60)).meet(at);
         if (rank.rank == 0) throw DeviceError("the disk is full");
@@ -181,7 +181,7 @@ TEST_F(TrainingCheckpoint, WhatCannotBeWrittenIsNoConfigError) {
   write_file(run_dir / "checkpoints", "a file in the way");
   const Config config = config_of(gpt, "", 1);
   const auto body = [&](launch::RankContext& rank) {
-    train::Session session(config, data::create_tokenizer(config)->vocab(), rank);
+    train::Session session(config, parallel::Decision{}, data::create_tokenizer(config)->vocab(), rank);
     session.run([&] {
       train::synchronize_save(
           session.interpreter(), run_dir, 2, nlohmann::ordered_json::object(), 1, [](const std::string&) {}, *rank.life);

@@ -96,7 +96,7 @@ TEST_P(ForeignWeightsOf, LoadIntoEveryLayoutAndNobodyReadsMoreThanItKeeps) {
          "train={global_batch: 4, micro_batch: 2}", "data.sequence_length=16"});
     std::vector<std::uint64_t> read(static_cast<std::size_t>(layout.ranks)), kept(read.size());
     const auto body = [&](launch::RankContext& rank) {
-      train::Session session(config, config.model.vocab, rank);
+      train::Session session(config, parallel::Decision{}, config.model.vocab, rank);
       session.run([&] {
         const ForeignWeights weights(fixture(GetParam()));
         train::synchronize_load(session.interpreter(), weights, checkpoint::Restored::weights);

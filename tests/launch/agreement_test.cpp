@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/error_of.h"
 #include "launch_fixtures.h"
+#include "parallel/schedule/schedule.h"
 
 namespace plait::launch::test {
 namespace {
@@ -108,7 +109,7 @@ TEST_F(LaunchAgreement, FactsAreKeysFilesAndVersions) {
   config.train.optimizer.lr = 0.25;
   config.comm.interface = "10.0.0.7";
   config.launch.rendezvous = "/shared";
-  const std::vector<Fact> facts = facts_of(config);
+  const std::vector<Fact> facts = facts_of(config, parallel::Decision{});
   EXPECT_EQ(value_of(facts, "train.optimizer.lr"), "0.25");
   EXPECT_EQ(value_of(facts, "kind of device"), "CPU");
   EXPECT_THAT(value_of(facts, "version of plait"), testing::StartsWith("0."));
@@ -116,12 +117,15 @@ TEST_F(LaunchAgreement, FactsAreKeysFilesAndVersions) {
   EXPECT_THAT(value_of(facts, "version of OpenBLAS"), testing::StartsWith("0."));
   EXPECT_THAT(value_of(facts, "data.train " + text), testing::ContainsRegex("^12 bytes, changed 20..-..-..T..:..:..Z$"));
   EXPECT_THAT(value_of(facts, "data.validation, its files"), HasSubstr("matches no file"));
+  const parallel::Decision planned{.passes = parallel::planned_passes("0F0,0B0\n1F0,1B0\n", "plan.json")};
+  EXPECT_THAT(value_of(facts_of(config, planned), "parallel.schedule, its passes"), testing::StartsWith("XXH3 "));
+  EXPECT_THAT(value_of(facts, "parallel.schedule, its passes"), HasSubstr("there is no"));
   // They name something of a host.
   for (const Fact& fact : facts) EXPECT_THAT(fact.name, testing::Not(testing::AnyOf("comm.interface", "launch.rendezvous")));
 
   namespace fs = std::filesystem;
   fs::last_write_time(text, fs::last_write_time(text) - std::chrono::seconds(5));
-  EXPECT_NE(value_of(facts_of(config), "data.train " + text), value_of(facts, "data.train " + text));
+  EXPECT_NE(value_of(facts_of(config, parallel::Decision{}), "data.train " + text), value_of(facts, "data.train " + text));
 }
 
 TEST_F(LaunchAgreement, ADirectoryThatAnEarlierJobLeftIsRefused) {
@@ -136,7 +140,7 @@ TEST_F(LaunchAgreement, AJobOfThreadsHasNothingToCompare) {
   Config config;
   config.launch.mode = LaunchMode::threads;
   config.data.train = {directory_.path() + "/missing"};
-  EXPECT_EQ(join_job(config), nullptr);
+  EXPECT_EQ(join_job(config, parallel::Decision{}), nullptr);
 }
 
 TEST(JoinedRanks, HearWhatAnotherFailsAtBeforeItStarts) {

@@ -256,7 +256,9 @@ TEST_F(LaunchEnvironment, RanksOfTheConfigMustAgree) {
 TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
   torchrun(0, 1);
   int runs = 0;
-  const auto run = [&] { return launch(plan_launch(config_, join_job(config_)), [&](RankContext&) { ++runs; }, {}); };
+  const auto run = [&] {
+    return launch(plan_launch(config_, join_job(config_, parallel::Decision{})), [&](RankContext&) { ++runs; }, {});
+  };
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(runs, 1);
   EXPECT_THAT(error_of<ConfigError>(run),
@@ -287,7 +289,7 @@ TEST_F(LaunchOverTcp, ServesAndRunsWithoutADirectory) {
     ++runs;
     context.rendezvous->set("address", "10.0.0.1");
   };
-  const auto run = [&] { return launch(plan_launch(config_, join_job(config_)), body, {}); };
+  const auto run = [&] { return launch(plan_launch(config_, join_job(config_, parallel::Decision{})), body, {}); };
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(run(), 0) << "nothing is left over";
   EXPECT_EQ(runs, 2);

@@ -67,8 +67,8 @@ inline Config two_stages(double timeout_s) {
 // A rank's session whose messages from rank 0 to rank 1 go by a FlawedLink.
 struct FlawedRank {
   FlawedRank(const Config& config, RankContext& rank, int lost, std::chrono::milliseconds pause = {})
-      : plan(parallel::make_rank_plan(config, config.model.vocab, parallel::resolve_layout(config.parallel, rank.size),
-                                      rank.rank, rank.device.kind)),
+      : plan(parallel::make_rank_plan(config, parallel::Decision{}, config.model.vocab,
+                                      parallel::resolve_layout(config.parallel, rank.size), rank.rank, rank.device.kind)),
         batches(plan, 1),
         session(plan, groups(config, rank, lost, pause), rank) {
     session.interpreter().initialize(1);

@@ -35,11 +35,11 @@ TEST(JobPlan, PlannedBytesAreThoseOfEveryRanksPlan) {
         static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
     SCOPED_TRACE(layout.to_string() + ", zero " + std::to_string(c.parallel.zero));
     std::vector<std::size_t> all;
-    for (const RankPlan& plan : make_job_plan(c, 150, layout, DeviceKind::host)) {
+    for (const RankPlan& plan : make_job_plan(c, Decision{}, 150, layout, DeviceKind::host)) {
       all.push_back(plan.memory.total_bytes());
       differ = differ || (layout.size(Axis::pipeline) == 1 && all.back() != all.front());
     }
-    EXPECT_EQ(planned_bytes(make_stage_plans(c, 150, layout, DeviceKind::host)), all);
+    EXPECT_EQ(planned_bytes(make_stage_plans(c, Decision{}, 150, layout, DeviceKind::host)), all);
   }
   EXPECT_TRUE(differ) << "so there is something to see";
 }
@@ -51,9 +51,9 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
         c.parallel,
         static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
     SCOPED_TRACE(layout.to_string() + ", " + schedule_name(c.parallel));
-    const std::vector<RankPlan> plans = make_job_plan(c, 150, layout, DeviceKind::host);
+    const std::vector<RankPlan> plans = make_job_plan(c, Decision{}, 150, layout, DeviceKind::host);
     const ProgramSet all = training_programs(plans),
-                     few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));
+                     few = training_programs(make_stage_plans(c, Decision{}, 150, layout, DeviceKind::host));
     EXPECT_EQ(few.layout, all.layout);
     EXPECT_EQ(few.ends, all.ends);
     EXPECT_EQ(few.segments, all.segments);
@@ -79,7 +79,7 @@ JobOutline outline(const Config& c) {
   const Layout layout = resolve_layout(
       c.parallel,
       static_cast<int>(c.parallel.size[Axis::data] * c.parallel.size[Axis::tensor] * c.parallel.size[Axis::pipeline]));
-  return outline_job(c, 150, layout, DeviceKind::host);
+  return outline_job(c, Decision{}, 150, layout, DeviceKind::host);
 }
 
 // Twice the micro-batches of half the sequences, in the memory of the whole.
@@ -89,9 +89,9 @@ TEST(JobPlan, HalvesOfMicroBatchesTakeTheMemoryOfTheWhole) {
     c.train.micro_batch = 4, c.train.global_batch = 16;
     const Layout layout = resolve_layout(c.parallel, 4);
     c.comm.braid = Braid::passes;
-    const std::vector<RankPlan> whole = make_stage_plans(c, 150, layout, DeviceKind::host);
+    const std::vector<RankPlan> whole = make_stage_plans(c, Decision{}, 150, layout, DeviceKind::host);
     c.comm.braid = Braid::halves;
-    const std::vector<RankPlan> halves = make_stage_plans(c, 150, layout, DeviceKind::host);
+    const std::vector<RankPlan> halves = make_stage_plans(c, Decision{}, 150, layout, DeviceKind::host);
     for (std::size_t stage = 0; stage < whole.size(); ++stage) {
       SCOPED_TRACE(schedule_name(c.parallel) + ", stage " + std::to_string(stage));
       EXPECT_EQ(whole[stage].micro_batches, 4);
@@ -179,8 +179,8 @@ TEST(JobPlan, AnOddMicroBatchIsNotCutInHalves) {
 TEST(JobPlan, RefusesWhatTheKernelsOfGpusDoNotTake) {
   const auto refusal = [](const Config& c) {
     const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.size[Axis::tensor]));
-    static_cast<void>(outline_job(c, 150, layout, DeviceKind::host));
-    return error_of<ConfigError>([&] { outline_job(c, 150, layout, DeviceKind::cuda); });
+    static_cast<void>(outline_job(c, Decision{}, 150, layout, DeviceKind::host));
+    return error_of<ConfigError>([&] { outline_job(c, Decision{}, 150, layout, DeviceKind::cuda); });
   };
   Config wide = config(1, 1, 1, ScheduleKind::one_f_one_b, 0);
   wide.precision.compute = "fp32", wide.model.heads = 1, wide.model.head_dim = 512;

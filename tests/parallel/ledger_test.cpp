@@ -290,7 +290,7 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
   config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = 2, config.parallel.schedule = schedule,
   config.parallel.zero = zero;
   config.parallel.virtual_stages = some_virtual_stages(schedule);
-  const auto plans = make_job_plan(config, 150, resolve_layout(config.parallel, 4), DeviceKind::host);
+  const auto plans = make_job_plan(config, Decision{}, 150, resolve_layout(config.parallel, 4), DeviceKind::host);
   const ProgramSet set = training_programs(plans);
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {

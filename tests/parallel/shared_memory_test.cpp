@@ -90,7 +90,8 @@ void expect_shared_safely(const SharingCase& c, std::size_t& shared) {
   config.comm.overlap = c.overlap;
   const Layout layout = make_layout(c.pipeline, c.data, c.tensor);
   for (int pipeline = 0; pipeline < c.pipeline; ++pipeline) {
-    const RankPlan plan = make_rank_plan(config, 150, layout, layout.moved(0, Axis::pipeline, pipeline), DeviceKind::host);
+    const RankPlan plan =
+        make_rank_plan(config, Decision{}, 150, layout, layout.moved(0, Axis::pipeline, pipeline), DeviceKind::host);
     const auto pairs = sharers(plan);
     shared += pairs.size();
     for (const Program* program : {&plan.train, &plan.evaluate}) {

@@ -22,7 +22,7 @@ inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batch
   config.parallel.size[Axis::pipeline] = layout.size(Axis::pipeline),
   config.parallel.size[Axis::data] = layout.size(Axis::data), config.parallel.size[Axis::tensor] = layout.size(Axis::tensor);
   config.parallel.zero = 1;
-  return training_programs(make_stage_plans(config, 50304, layout, DeviceKind::cuda));
+  return training_programs(make_stage_plans(config, parallel::Decision{}, 50304, layout, DeviceKind::cuda));
 }
 
 inline constexpr unsigned million =

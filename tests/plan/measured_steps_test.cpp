@@ -285,7 +285,7 @@ Evaluation predicted(const MeasuredStep& step, const std::string& device) {
                   .fabric = &fabric,
                   .kind = DeviceKind::cuda};
   Placer placer(fabric);
-  return evaluate_shortened(config, config.model.vocab, step.ranks, site, placer);
+  return evaluate_shortened(config, parallel::Decision{}, config.model.vocab, step.ranks, site, placer);
 }
 
 TEST(MeasuredSteps, ArePredictedWithinATenth) {

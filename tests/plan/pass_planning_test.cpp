@@ -46,11 +46,12 @@ class PassPlanningTest : public testing::Test {
     const auto ranks = static_cast<int>(config.parallel.size[Axis::data] * config.parallel.size[Axis::tensor] *
                                         config.parallel.size[Axis::pipeline]);
     Placer placer(fabric);
-    return evaluate(config, words, ranks, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda}, placer);
+    return evaluate(config, parallel::Decision{}, words, ranks,
+                    {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda}, placer);
   }
   PlannedJob planned(const std::vector<std::string>& keys = {}, const Machine& machine = small_gpu()) {
-    return plan_job(parse_config(uneven, keys), words, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
-                    {.what_if = false});
+    return plan_job(parse_config(uneven, keys), parallel::Decision{}, words, 4,
+                    {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
   }
 
   topology::Fabric fabric{topology::assume_topology(DeviceKind::cuda, "h200", 8).graph};
@@ -112,7 +113,8 @@ TEST_F(PassPlanningTest, GivesValidProgramsOfAnySize) {
     const Config config = parse_config(uneven, {keys});
     const Machine machine = small_gpu();
     const auto ranks = static_cast<int>(config.parallel.size[Axis::tensor] * config.parallel.size[Axis::pipeline]);
-    const auto stages = stage_plans(config, words, ranks, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+    const auto stages = stage_plans(config, parallel::Decision{}, words, ranks,
+                                    {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
     EXPECT_NO_THROW(parallel::require_valid(parallel::training_programs(stages))) << keys;
     EXPECT_NO_THROW(parallel::require_valid(parallel::evaluation_programs(stages))) << keys;
   }
@@ -120,25 +122,25 @@ TEST_F(PassPlanningTest, GivesValidProgramsOfAnySize) {
 
 TEST_F(PassPlanningTest, APlanHoldsThePassesAndTheyRunAsTheyAre) {
   const PlannedJob job = planned(), again = planned();
-  ASSERT_TRUE(job.config.parallel.planned_passes);
-  EXPECT_EQ(job.config.parallel.planned_passes->text, again.config.parallel.planned_passes->text);
+  ASSERT_TRUE(job.decision.passes);
+  EXPECT_EQ(job.decision.passes->text, again.decision.passes->text);
   const Machine machine = small_gpu();
   const nlohmann::json document = to_json(job, machine, {"m", "t", {}, ""});
-  const Config config = apply_choice(parse_config(uneven), document, "plan.json");
-  ASSERT_TRUE(config.parallel.planned_passes);
-  EXPECT_EQ(config.parallel.planned_passes->text, job.config.parallel.planned_passes->text);
+  const auto [config, decision] = apply_choice(parse_config(uneven), document, "plan.json");
+  ASSERT_TRUE(decision.passes);
+  EXPECT_EQ(decision.passes->text, job.decision.passes->text);
   // On a machine of which it would not have been planned so.
   Machine other = small_gpu();
   other.profile.half_flops *= 50;
-  const auto kept = stage_plans(config, words, 4, {.machine = other, .fabric = &fabric, .kind = DeviceKind::cuda});
+  const auto kept = stage_plans(config, decision, words, 4, {.machine = other, .fabric = &fabric, .kind = DeviceKind::cuda});
   EXPECT_EQ(kept.front().schedule.passes, job.stages.front().schedule.passes);
 
   const auto refusal = [&](const char* key, const nlohmann::json& value, const std::vector<std::string>& keys = {}) {
     nlohmann::json changed = document;
     changed["choice"][key] = value;
     return error_of<ConfigError>([&] {
-      const Config chosen = apply_choice(parse_config(uneven, keys), changed, "plan.json");
-      stage_plans(chosen, words, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+      const parallel::DecidedConfig chosen = apply_choice(parse_config(uneven, keys), changed, "plan.json");
+      stage_plans(chosen.config, chosen.decision, words, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
     });
   };
   EXPECT_THAT(refusal("passes", 3), HasSubstr("'choice.passes' is 3: must be a string"));
@@ -151,10 +153,10 @@ TEST_F(PassPlanningTest, APlanHoldsThePassesAndTheyRunAsTheyAre) {
 TEST_F(PassPlanningTest, IsChosenWhereItIsFaster) {
   const PlannedJob job = planned({"parallel.schedule=auto", "parallel.virtual_stages=auto"});
   EXPECT_EQ(job.best.candidate.schedule, ScheduleKind::planned) << job.best.candidate.to_string();
-  ASSERT_TRUE(job.config.parallel.planned_passes);
+  ASSERT_TRUE(job.decision.passes);
   EXPECT_EQ(job.stages.front().schedule.name, "planned");
   // Without a pipeline there is nothing to list.
-  EXPECT_FALSE(planned({"parallel.pipeline=1", "parallel.data=4"}).config.parallel.planned_passes);
+  EXPECT_FALSE(planned({"parallel.pipeline=1", "parallel.data=4"}).decision.passes);
 }
 
 TEST_F(PassPlanningTest, SaysWhichTimesItWentBy) {
@@ -162,7 +164,7 @@ TEST_F(PassPlanningTest, SaysWhichTimesItWentBy) {
   EXPECT_THAT(explanation_of(planned({}, machine), machine, {"m", "t", {}, ""}),
               testing::Contains(testing::AllOf(HasSubstr("passes listed for what they take"), HasSubstr("nominal figures"))));
   // Measured: attention that takes ten times as long forward makes other passes.
-  const auto nominal = planned({}, machine).config.parallel.planned_passes->text;
+  const auto nominal = planned({}, machine).decision.passes->text;
   machine.calibration.emplace();
   machine.calibration->device = "one", machine.calibration->model = "any";
   machine.calibration->segments.push_back({.kind = model::SegmentKind::attention,
@@ -173,7 +175,7 @@ TEST_F(PassPlanningTest, SaysWhichTimesItWentBy) {
                                            .norm_backward = 1e-5});
   const PlannedJob job = planned({}, machine);
   EXPECT_THAT(explanation_of(job, machine, {"m", "t", {}, ""}), testing::Contains(HasSubstr("segment times measured on one")));
-  EXPECT_NE(job.config.parallel.planned_passes->text, nominal);
+  EXPECT_NE(job.decision.passes->text, nominal);
 }
 
 }  // namespace

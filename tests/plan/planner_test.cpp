@@ -88,7 +88,7 @@ double best_of_all(const Config& config, int ranks, const Site& site) {
   double best = std::numeric_limits<double>::infinity();
   for (const Candidate& c : enumerate(config, ranks).candidates) {
     try {
-      const Evaluation e = evaluate(with(config, c), vocab, ranks, site, placer);
+      const Evaluation e = evaluate(with(config, c), parallel::Decision{}, vocab, ranks, site, placer);
       if (memory_problem(e, site.machine).empty()) best = std::min(best, e.step_seconds);
     } catch (const ConfigError&) {
       continue;  // a schedule that does not exist for so few micro-batches
@@ -102,7 +102,7 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
   for (const char* name : {"bridge_pairs.xml", "two_sockets.xml", "dgx1v.txt"}) {
     topology::Fabric fabric = fixture(name);
     const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
-    const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
+    const PlannedJob job = plan_job(config, parallel::Decision{}, vocab, 4, site, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9))
         << name << ": " << job.best.candidate.to_string();
     EXPECT_LT(job.looked_at, job.enumerated / 2);
@@ -124,10 +124,11 @@ TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
     std::istringstream words(layout);
     for (std::string word; words >> word;) keys.push_back("parallel." + word);
     const Config config = parse_config(small, keys);
-    const double whole = evaluate(config, vocab, 4, site, placer).step_seconds;
+    const double whole = evaluate(config, parallel::Decision{}, vocab, 4, site, placer).step_seconds;
     // The passes of a shorter step are listed by themselves, and may come out a little differently.
     const double tolerance = config.parallel.schedule == ScheduleKind::planned ? 0.01 : 0.005;
-    EXPECT_NEAR(evaluate_shortened(config, vocab, 4, site, placer).step_seconds / whole, 1, tolerance) << layout;
+    EXPECT_NEAR(evaluate_shortened(config, parallel::Decision{}, vocab, 4, site, placer).step_seconds / whole, 1, tolerance)
+        << layout;
   }
 }
 
@@ -135,7 +136,7 @@ TEST(Planner, EveryLayoutIsAccountedFor) {
   const Config config = parse_config(small);
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
-  const PlannedJob job = plan_job(config, vocab, 8, site, {.top = 100});
+  const PlannedJob job = plan_job(config, parallel::Decision{}, vocab, 8, site, {.top = 100});
   std::set<std::string> layouts = {job.best.candidate.layout()};
   for (const Evaluation& e : job.alternatives) layouts.insert(e.candidate.layout());
   for (const Rejected& r : job.rejected) {
@@ -153,7 +154,7 @@ TEST(Planner, SaysWhatAForwardAheadWouldGain) {
   const auto says = [&](std::vector<std::string> keys) {
     for (const char* key : {"parallel.tensor=2", "parallel.data=1", "parallel.zero=0", "parallel.recompute=none"})
       keys.emplace_back(key);
-    for (const std::string& sentence : plan_job(parse_config(small, keys), vocab, 2, site).what_if) {
+    for (const std::string& sentence : plan_job(parse_config(small, keys), parallel::Decision{}, vocab, 2, site).what_if) {
       if (sentence.starts_with("with comm.braid=ahead a step would take ")) return true;
     }
     return false;
@@ -177,7 +178,7 @@ train: {steps: 1, global_batch: 32, micro_batch: 4}
 parallel: {data: 1, pipeline: 2, schedule: 1f1b}
 )",
                                        keys);
-    return plan_job(config, config.model.vocab, 2, site);
+    return plan_job(config, parallel::Decision{}, config.model.vocab, 2, site);
   };
   const auto said = [](const PlannedJob& job) {
     const auto sentence =
@@ -204,7 +205,8 @@ TEST(Planner, TheSameQuestionHasTheSameAnswer) {
     topology::Fabric fabric = fixture("dgx1v.txt");
     const Machine machine = slow_gpu();
     const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
-    const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}, ""}).dump();
+    const std::string text =
+        to_json(plan_job(config, parallel::Decision{}, vocab, 8, site), machine, {"m", "t", {}, ""}).dump();
     if (n == 0) first = text;
     EXPECT_EQ(text, first);
   }
@@ -216,8 +218,9 @@ TEST(Planner, TheAnswerDoesNotDependOnTheNumberOfThreads) {
   for (const int threads : {1, 2, 3}) {
     topology::Fabric fabric = fixture("dgx1v.txt");
     const Machine machine = slow_gpu();
-    const PlannedJob job = plan_job(config, vocab, 8, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
-                                    {.top = 100, .what_if = false, .threads = threads});
+    const PlannedJob job =
+        plan_job(config, parallel::Decision{}, vocab, 8, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
+                 {.top = 100, .what_if = false, .threads = threads});
     const std::string text = to_json(job, machine, {"m", "t", {}, ""}).dump();
     if (threads == 1) first = text;
     EXPECT_EQ(text, first) << threads;
@@ -229,7 +232,7 @@ TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const auto plan = [&](double gib) {
     const Site site{.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda};
-    return plan_job(config, vocab, 4, site, {.most_looked_at = 1, .what_if = false});
+    return plan_job(config, parallel::Decision{}, vocab, 4, site, {.most_looked_at = 1, .what_if = false});
   };
   const PlannedJob roomy = plan(16);
   ASSERT_EQ(roomy.looked_at, 1);
@@ -252,7 +255,7 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
     config.train.micro_batch = 1;
     config.parallel = ParallelConfig{};
     config.comm.exchanges = exchanges, config.comm.reductions = reductions;
-    return library_bytes(machine, parallel::make_rank_plan(config, vocab, layout, 0, DeviceKind::cuda));
+    return library_bytes(machine, parallel::make_rank_plan(config, parallel::Decision{}, vocab, layout, 0, DeviceKind::cuda));
   };
   EXPECT_EQ(of(parallel::make_layout(1, 1, 1)), 1000);
   EXPECT_EQ(of(parallel::make_layout(1, 2, 1)), 1101) << "gradients and scalars share one";
@@ -281,7 +284,7 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
     std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b",  "parallel.virtual_stages=1",
                                      "train.micro_batch=1", "parallel.recompute=none", "parallel.stages=" + stages};
     for (const std::string& key : fixed) keys.push_back(key);
-    return plan_job(parse_config(small, keys), vocab, 2, site, {.what_if = false});
+    return plan_job(parse_config(small, keys), parallel::Decision{}, vocab, 2, site, {.what_if = false});
   };
   using Stages = std::vector<double>;
   for (const auto& [head_blocks, expected] : std::map<double, Stages>{{0.2, {3, 3}}, {2, {4, 2}}, {4, {5, 1}}, {9, {6, 0}}}) {
@@ -302,12 +305,14 @@ TEST(Planner, TakesTheCutByFlopsWhereThatIsFaster) {
   for (const auto& [words, by_flops] : std::map<int, bool>{{4096, false}, {16384, true}}) {
     const Config config = parse_config(small, {"model.layers=12", "model.vocab=" + std::to_string(words), "parallel.pipeline=4",
                                                "parallel.data=2", "parallel.schedule=1f1b", "train.micro_batch=1"});
-    const PlannedJob job = plan_job(config, words, 8, site, {.what_if = false});
+    const PlannedJob job = plan_job(config, parallel::Decision{}, words, 8, site, {.what_if = false});
     EXPECT_EQ(job.config.parallel.stages.empty(), by_flops) << words;
     Placer placer(fabric);
     Candidate other = job.best.candidate;
     other.stages.clear();
-    EXPECT_LE(job.best.step_seconds, 1.001 * evaluate(with(config, other), words, 8, site, placer).step_seconds) << words;
+    EXPECT_LE(job.best.step_seconds,
+              1.001 * evaluate(with(config, other), parallel::Decision{}, words, 8, site, placer).step_seconds)
+        << words;
   }
 }
 
@@ -334,8 +339,9 @@ TEST(Planner, DoesNotEstimateFarMoreBytesThanArePlanned) {
           const int ranks = static_cast<int>(product(p.size));
           const Candidate c = enumerate(config, ranks).candidates.at(0);
           Placer placer(fabric);
-          const Evaluation planned = evaluate(with(config, c), 50304, ranks, site, placer);
-          const double estimated = Estimator(config, 50304, site.kind, site.machine).estimate(c, {}).bytes;
+          const Evaluation planned = evaluate(with(config, c), parallel::Decision{}, 50304, ranks, site, placer);
+          const double estimated =
+              Estimator(config, parallel::Decision{}, 50304, site.kind, site.machine).estimate(c, {}).bytes;
           const double share = estimated / (planned.most_bytes() - planned.library_bytes);
           EXPECT_LT(share, 1.03) << model << " " << layout << " micro-batch " << micro_batch << " recompute " << recompute;
           EXPECT_GT(share, 0.65) << model << " " << layout << " micro-batch " << micro_batch << " recompute " << recompute;
@@ -349,7 +355,7 @@ TEST(Planner, KeepsThePlansOfItsChoice) {
   const Config config = parse_config(small);
   topology::Fabric fabric = fixture("two_sockets.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
-  const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
+  const PlannedJob job = plan_job(config, parallel::Decision{}, vocab, 4, site, {.what_if = false});
   ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.size[Axis::pipeline]));
   EXPECT_EQ(job.stages[0].global_batch, config.train.global_batch);
   const std::vector<std::size_t> planned = parallel::planned_bytes(job.stages);
@@ -363,7 +369,8 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
   const Config config = parse_config(small, {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8"});
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const auto plan = [&](double gib) {
-    return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
+    return plan_job(config, parallel::Decision{}, vocab, 2,
+                    {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
   };
   const PlannedJob roomy = plan(16);
   EXPECT_EQ(roomy.best.candidate.recompute, Recompute::none);
@@ -379,8 +386,10 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
 
 std::string refusal(const Config& config, int ranks, double gib) {
   topology::Fabric fabric = fixture("nvswitch8.xml");
-  return error_of<ConfigError>(
-      [&] { return plan_job(config, vocab, ranks, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}); });
+  return error_of<ConfigError>([&] {
+    return plan_job(config, parallel::Decision{}, vocab, ranks,
+                    {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
+  });
 }
 
 TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
@@ -431,7 +440,8 @@ TEST(Planner, APlanSaysWhatTheWholeRunTakes) {
   const Config config = parse_config(small, {"train.steps=1000"});
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const Machine machine = slow_gpu();
-  PlannedJob job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+  PlannedJob job =
+      plan_job(config, parallel::Decision{}, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
   const Throughput speed = throughput_of(job, machine);
   const double step = job.best.step_seconds;
   EXPECT_DOUBLE_EQ(speed.tokens_per_second, 16 * 64 / step);
@@ -449,14 +459,15 @@ TEST(Planner, APlanForCpusSpeaksOfNoGpu) {
   topology::Fabric fabric(topology::assume_topology(DeviceKind::host, "cpu", 4).graph);
   const Machine machine{.profile = topology::nominal_profile("cpu"), .calibration = {}};
   const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::host};
-  const PlannedJob job = plan_job(config, vocab, 4, site);
+  const PlannedJob job = plan_job(config, parallel::Decision{}, vocab, 4, site);
   EXPECT_THAT(text_of(job, machine, {machine.origin(), "assumed", {}, ""}),
               AllOf(Not(HasSubstr("GPU")), HasSubstr("fullest CPU rank"), HasSubstr(" MiB"), Not(HasSubstr("0.0 GiB"))));
   Machine tiny = machine;
   tiny.profile.memory_bytes = 1e6;
-  EXPECT_THAT(
-      error_of<ConfigError>([&] { plan_job(config, vocab, 4, {.machine = tiny, .fabric = &fabric, .kind = site.kind}); }),
-      AllOf(Not(HasSubstr("GPU")), HasSubstr("per CPU rank"), HasSubstr("It needs more CPU ranks")));
+  EXPECT_THAT(error_of<ConfigError>([&] {
+                plan_job(config, parallel::Decision{}, vocab, 4, {.machine = tiny, .fabric = &fabric, .kind = site.kind});
+              }),
+              AllOf(Not(HasSubstr("GPU")), HasSubstr("per CPU rank"), HasSubstr("It needs more CPU ranks")));
 }
 
 // Sixteen ranks of one axis need two hosts, eight do not.
@@ -465,7 +476,8 @@ void expect_links_within_a_host(const std::string& key, const std::string& axis,
   const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
   const auto plan = [&](const std::string& way, const std::string& ranks) {
     const Config config = parse_config(small, {"model.heads=16", "parallel." + axis + "=" + ranks, key + "=" + way});
-    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.size[along];
+    return plan_job(config, parallel::Decision{}, vocab, 16, site, {.most_looked_at = 8, .what_if = false})
+        .best.candidate.size[along];
   };
   EXPECT_EQ(plan("library", "16"), 16);
   EXPECT_EQ(plan("links", "8"), 8);
@@ -482,7 +494,8 @@ TEST(Planner, ExchangesByLinksAreOfAtMostAsManyRanksAsAKernelAddsUp) {
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   const Config config = parse_config(
       small, {"model.hidden=640", "model.heads=80", "data.sequence_length=80", "parallel.tensor=80", "comm.exchanges=links"});
-  EXPECT_THAT(error_of<ConfigError>([&] { plan_job(config, vocab, 80, site, {.most_looked_at = 8, .what_if = false}); }),
+  EXPECT_THAT(error_of<ConfigError>(
+                  [&] { plan_job(config, parallel::Decision{}, vocab, 80, site, {.most_looked_at = 8, .what_if = false}); }),
               AllOf(HasSubstr("comm.exchanges"), HasSubstr("needs a parallel.tensor of at most 72, here it is 80")));
 }
 
@@ -493,8 +506,8 @@ TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
     topology::Graph graph = fixture("two_sockets.xml").graph();
     for (topology::Edge& edge : graph.edges) edge.gb_per_s *= factor;
     topology::Fabric fabric(graph);
-    const PlannedJob job =
-        plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
+    const PlannedJob job = plan_job(config, parallel::Decision{}, vocab, 4,
+                                    {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, before * (1 + 1e-9));
     before = job.best.step_seconds;
   }
@@ -503,7 +516,7 @@ TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
 class Document : public testing::Test {
  protected:
   Document() : config(parse_config(small, {"model.kv_heads=2"})), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
-    job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+    job = plan_job(config, parallel::Decision{}, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
     json = nlohmann::json::parse(
         to_json(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}).dump());
   }
@@ -535,7 +548,7 @@ TEST_F(Document, HasWhatTheDesignPromises) {
 }
 
 TEST_F(Document, ItsChoiceRuns) {
-  const Config chosen = apply_choice(config, json, "plan.json");
+  const auto [chosen, decision] = apply_choice(config, json, "plan.json");
   EXPECT_EQ(chosen.parallel.size[Axis::data], job.best.candidate.size[Axis::data]);
   EXPECT_EQ(chosen.train.micro_batch, job.best.candidate.micro_batch);
   EXPECT_EQ(chosen.parallel.schedule, job.best.candidate.schedule);
@@ -547,7 +560,7 @@ TEST_F(Document, ItsChoiceRuns) {
   // And it is the same plan when it is planned again.
   Placer placer(fabric);
   const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
-  EXPECT_EQ(evaluate(chosen, vocab, 4, site, placer).step_seconds, job.best.step_seconds);
+  EXPECT_EQ(evaluate(chosen, decision, vocab, 4, site, placer).step_seconds, job.best.step_seconds);
 }
 
 TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {

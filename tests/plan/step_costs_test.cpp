@@ -31,7 +31,8 @@ int ranks_of(const Config& c) {
 struct CostsOfConfig {
   explicit CostsOfConfig(const Config& c, const std::optional<Calibration>& calibration = {},
                          DeviceKind kind = DeviceKind::host)
-      : stages(parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), kind)),
+      : stages(parallel::make_stage_plans(c, parallel::Decision{}, c.model.vocab,
+                                          parallel::resolve_layout(c.parallel, ranks_of(c)), kind)),
         costs({.profile = topology::nominal_profile("cpu"), .calibration = calibration}, stages) {}
   std::vector<parallel::RankPlan> stages;
   StepCosts costs;

@@ -219,7 +219,7 @@ TEST(Bf16Moments, SaveFourBytesAParameter) {
   Config config = job();
   const auto bytes = [&] {
     const parallel::RankPlan plan =
-        parallel::make_rank_plan(config, config.model.vocab, parallel::Layout{}, 0, DeviceKind::host);
+        parallel::make_rank_plan(config, parallel::Decision{}, config.model.vocab, parallel::Layout{}, 0, DeviceKind::host);
     const auto by_kind = plan.memory.bytes_by_kind();
     const std::map<std::string, std::size_t> bytes_of(by_kind.begin(), by_kind.end());
     return std::pair(bytes_of.at("optimizer"), plan.flat.state_elements());

@@ -57,13 +57,14 @@ TEST(CollectiveWays, AreNotDecidedWhereTheConfigurationSaysWhatGoesByWhat) {
 // What follows from it, for groups of some size.
 TEST(CollectiveWays, AreTakenByAutoWhereTheyWereFaster) {
   Config config = tensor_2();
-  const auto exchanges = [&](int ranks) { return parallel::choose_exchanges(config, ranks, DeviceKind::cuda).way; };
-  const auto reductions = [&](int ranks) { return parallel::choose_reductions(config, ranks, DeviceKind::cuda).way; };
+  parallel::Decision decision;
+  const auto exchanges = [&](int ranks) { return parallel::choose_exchanges(config, decision, ranks, DeviceKind::cuda).way; };
+  const auto reductions = [&](int ranks) { return parallel::choose_reductions(config, decision, ranks, DeviceKind::cuda).way; };
   using enum CollectiveWay;
   config.parallel.zero = 1;
   EXPECT_EQ(exchanges(2), library) << "nobody said what there is";
   EXPECT_EQ(reductions(2), library);
-  config.comm.collectives_here = links;
+  decision.collectives = links;
   EXPECT_EQ(exchanges(4), links);
   EXPECT_EQ(exchanges(5), library);
   EXPECT_EQ(reductions(4), links);
@@ -89,7 +90,8 @@ TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
                              int beside = link_collectives::quarters_beside_in_braid) {
     config.model = model_of(preset);
     return megabytes * 1e6 <=
-           static_cast<double>(parallel::choose_exchanges(config, ranks, DeviceKind::cuda).longest_beside(beside));
+           static_cast<double>(
+               parallel::choose_exchanges(config, parallel::Decision{}, ranks, DeviceKind::cuda).longest_beside(beside));
   };
   EXPECT_TRUE(by_kernel("gpt2-124m", 3.1));
   EXPECT_TRUE(by_kernel("gpt2-774m", 2.6));
@@ -104,13 +106,15 @@ TEST(CollectiveWays, ExchangesArePushedByKernelsWhereThatWasFaster) {
   config.precision.matmul = MatmulType::fp8;
   EXPECT_TRUE(by_kernel("gpt-2.8b", 2.6));
   EXPECT_FALSE(by_kernel("gpt-2.8b", 5.2));
-  EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
+  EXPECT_EQ(parallel::choose_reductions(config, parallel::Decision{}, 4, DeviceKind::cuda).longest_by_kernel,
+            link_collectives::longest_short_push);
   config.comm.mover = Mover::copy_engine;
   EXPECT_FALSE(by_kernel("gpt2-124m", 0.1));
   EXPECT_FALSE(by_kernel("gpt2-124m", 0.1, 4, 0));
   config.comm.mover = Mover::sm_write;
   EXPECT_TRUE(by_kernel("gpt-2.8b", 100, 2));
-  EXPECT_EQ(parallel::choose_reductions(config, 4, DeviceKind::cuda).longest_by_kernel, link_collectives::longest_short_push);
+  EXPECT_EQ(parallel::choose_reductions(config, parallel::Decision{}, 4, DeviceKind::cuda).longest_by_kernel,
+            link_collectives::longest_short_push);
 }
 
 TEST(CollectiveWays, KernelsPushBetweenGpusThatReachEachOthersMemoryOnly) {
@@ -118,8 +122,8 @@ TEST(CollectiveWays, KernelsPushBetweenGpusThatReachEachOthersMemoryOnly) {
   config.parallel.zero = 1;
   using Both = std::pair<std::size_t, std::size_t>;
   const auto longest = [&](DeviceKind kind) {
-    return Both{parallel::choose_exchanges(config, 3, kind).longest_beside(0),
-                parallel::choose_reductions(config, 3, kind).longest_by_kernel};
+    return Both{parallel::choose_exchanges(config, parallel::Decision{}, 3, kind).longest_beside(0),
+                parallel::choose_reductions(config, parallel::Decision{}, 3, kind).longest_by_kernel};
   };
   const Both some = longest(DeviceKind::cuda), none{0, 0};
   EXPECT_GT(some.first, link_collectives::longest_short_push);

@@ -23,7 +23,7 @@ TEST(PointResolution, PredictsTheJobThatThePointRuns) {
         std::string(layout) + "\"]}}\n");
     const Draft draft = expand(study, 2).front();
     const Resolved resolved = Resolver(wish, 0).resolve(draft);
-    const site::SitedPlan planned = site::plan_on_site(draft.config.value(), 50257, wish);
+    const site::SitedPlan planned = site::plan_on_site(draft.config.value(), parallel::Decision{}, 50257, wish);
     ASSERT_TRUE(resolved.prediction.has_value()) << layout << ": " << resolved.problem;
     EXPECT_DOUBLE_EQ(resolved.prediction->step_ms, 1e3 * planned.job.best.step_seconds) << layout;
     EXPECT_EQ(resolved.prediction->peak_bytes, planned.job.best.peak_bytes) << layout;

@@ -21,7 +21,8 @@ parallel::RankPlan exchanging_plan(std::vector<std::string> overrides, DeviceKin
       "model: {layers: 2, hidden: 96, heads: 3, vocab: 96}\ndata: {tokenizer: random, sequence_length: 48}\n"
       "train: {steps: 1, global_batch: 1, micro_batch: 1}\n",
       overrides);
-  return parallel::make_stage_plans(config, config.model.vocab, parallel::make_layout(1, 1, 3), kind).front();
+  return parallel::make_stage_plans(config, parallel::Decision{}, config.model.vocab, parallel::make_layout(1, 1, 3), kind)
+      .front();
 }
 
 // Of rank 0 to both others.

@@ -23,8 +23,9 @@ TEST(ShippedConfigs, ReadAndPlan) {
     const Config config = load_config(entry.path().string());
     EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
     if (!keys_left_to_planner(config).empty()) {
-      const site::SitedPlan planned = site::plan_on_site(
-          config, data::vocabulary(config), {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
+      const site::SitedPlan planned =
+          site::plan_on_site(config, parallel::Decision{}, data::vocabulary(config),
+                             {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
       EXPECT_GT(planned.job.best.step_seconds, 0);
       EXPECT_TRUE(keys_left_to_planner(planned.job.config).empty());
       continue;
@@ -35,7 +36,7 @@ TEST(ShippedConfigs, ReadAndPlan) {
       const auto ranks = static_cast<int>(data * config.parallel.size[Axis::tensor] * config.parallel.size[Axis::pipeline]);
       const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
       const std::int64_t vocab = config.data.tokenizer == "bytes" ? 256 : config.model.vocab;
-      const std::vector<parallel::RankPlan> plans = parallel::make_job_plan(config, vocab, layout, kind);
+      const std::vector<parallel::RankPlan> plans = parallel::make_job_plan(config, parallel::Decision{}, vocab, layout, kind);
       for (const parallel::RankPlan& plan : plans) EXPECT_GT(plan.memory.total_bytes(), 0u);
       EXPECT_NO_THROW(parallel::require_valid(parallel::training_programs(plans)));
       EXPECT_NO_THROW(parallel::require_valid(parallel::evaluation_programs(plans)));

@@ -43,7 +43,7 @@ class TraceTest : public testing::Test {
                         set);
   }
   nlohmann::json run(const std::vector<std::string>& set) {
-    EXPECT_EQ(train({launch::settle(config(set)), {}, {}}), 0);
+    EXPECT_EQ(train({launch::settle(config(set), parallel::Decision{}), {}, {}}), 0);
     std::ifstream file(directory_ / "run" / "trace.json");
     EXPECT_TRUE(file.good()) << "no trace.json";
     return nlohmann::json::parse(file);
@@ -63,7 +63,8 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
   const std::vector<std::string> set = {"log.trace_steps=[3, 4]", "parallel.pipeline=2", "parallel.data=2"};
   const nlohmann::json trace = run(set);
   const Config c = config(set);
-  const auto plans = parallel::make_job_plan(c, 64, parallel::resolve_layout(c.parallel, 4), DeviceKind::host);
+  const auto plans =
+      parallel::make_job_plan(c, parallel::Decision{}, 64, parallel::resolve_layout(c.parallel, 4), DeviceKind::host);
 
   // Slices of instructions, by (rank, step, name).
   std::map<std::tuple<int, int, std::string>, int> seen;
@@ -165,7 +166,7 @@ TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
 }
 
 TEST_F(TraceTest, IsNotWrittenWhereNoStepIsToBeTraced) {
-  ASSERT_EQ(train({launch::settle(config({"parallel.data=2"})), {}, {}}), 0);
+  ASSERT_EQ(train({launch::settle(config({"parallel.data=2"}), parallel::Decision{}), {}, {}}), 0);
   EXPECT_FALSE(fs::exists(directory_ / "run" / "trace.json"));
 }
 
@@ -174,7 +175,7 @@ parallel::RankPlan small_plan() {
   config.model.layers = 1, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
   config.data.sequence_length = 8;
   config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
-  return parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+  return parallel::make_rank_plan(config, parallel::Decision{}, 64, parallel::Layout{}, 0, DeviceKind::host);
 }
 
 TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {

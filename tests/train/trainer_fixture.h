@@ -47,7 +47,7 @@ class TrainerTest : public testing::Test {
   }
 
   TrainRequest request(std::vector<std::string> set = {}, const fs::path& resume = {}) const {
-    return {launch::settle(parse_config(yaml(), set)), resume, {}};
+    return {launch::settle(parse_config(yaml(), set), parallel::Decision{}), resume, {}};
   }
   fs::path run_dir(const std::string& name = "run") const { return directory_ / "runs" / name; }
 

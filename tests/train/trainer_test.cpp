@@ -272,7 +272,10 @@ TEST_F(TrainerTest, AWeightThatIsNotFiniteIsNamed) {
                         "train: {steps: 3, global_batch: 4, micro_batch: 1}\nlaunch: {device: cpu}\n";
   for (const std::string layout : {"parallel.data=1", "parallel.data=2", "parallel.pipeline=2"}) {
     const TrainRequest start{
-        launch::settle(load_config(job.string(), {"run.name=" + layout, layout}, interop::read_model_directory)), {}, {}};
+        launch::settle(load_config(job.string(), {"run.name=" + layout, layout}, interop::read_model_directory),
+                       parallel::Decision{}),
+        {},
+        {}};
     EXPECT_THAT(error_of<Error>([&] { return train(start); }),
                 testing::ContainsRegex("first not finite on rank [0-9]: weights: blocks.1.mlp.down.weight"))
         << layout;
@@ -454,7 +457,8 @@ TEST_F(TrainerTest, ARunEndsWellWhereOneDeviceCannotSampleTheModel) {
   const auto planned_bytes = [&](int ranks) {
     const Config config = parse_config(yaml(), shared_by(ranks));
     const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
-    return static_cast<double>(parallel::make_rank_plan(config, 256, layout, 0, DeviceKind::host).memory.total_bytes());
+    return static_cast<double>(
+        parallel::make_rank_plan(config, parallel::Decision{}, 256, layout, 0, DeviceKind::host).memory.total_bytes());
   };
   const double shared = planned_bytes(2), alone = planned_bytes(1);
   ASSERT_LT(1.1 * shared, alone);

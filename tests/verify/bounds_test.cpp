@@ -66,7 +66,9 @@ TEST(VerifyFindings, KeepWhatIsWorstAgainstItsOwnBound) {
 
 VerifyBounds bounds_of(const std::vector<std::string>& set) {
   const Config config = parse_config(verify_yaml(), set);
-  return verify_bounds(parallel::make_rank_plan(config, config.model.vocab, parallel::Layout{}, 0, DeviceKind::host), config);
+  return verify_bounds(
+      parallel::make_rank_plan(config, parallel::Decision{}, config.model.vocab, parallel::Layout{}, 0, DeviceKind::host),
+      config);
 }
 
 TEST(VerifyBounds, GrowWithDepthLengthOfSumsAndRoundoff) {

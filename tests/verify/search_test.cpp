@@ -30,7 +30,7 @@ TEST_P(Search, FindsNothingWhereNothingIsWrong) {
     const VerifyJob job{task, directory.path() / std::to_string(model), directory.path() / ("job-" + std::to_string(jobs++))};
     create_private_directories(job.result);
     create_private_directories(serial_run(job));
-    return run_verify_job(job, {.config = config, .plan = {}, .note = {}}, {}, {});
+    return run_verify_job(job, {.config = config, .decision = {}, .plan = {}, .note = {}}, {}, {});
   };
   for (std::size_t m = 0; m < matrix.models.size(); ++m) {
     create_private_directories(directory.path() / std::to_string(m));

@@ -94,8 +94,9 @@ inline RankParts faulty_group(const std::string& group, const CallFault& fault) 
 // Ranks with plans that `edit` has changed.
 inline RankParts edited_plan(const std::function<void(parallel::RankPlan&)>& edit) {
   RankParts parts;
-  parts.make_plan = [edit](const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
-    parallel::RankPlan plan = train::training_plan(config, vocab, rank);
+  parts.make_plan = [edit](const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                           const launch::RankContext& rank) {
+    parallel::RankPlan plan = train::training_plan(config, decision, vocab, rank);
     edit(plan);
     return plan;
   };

@@ -208,15 +208,17 @@ TEST_F(Verify, RunsWhatTrainingWouldRun) {
   std::mutex mutex;
   std::set<std::string> passes;
   RankParts parts;
-  parts.make_plan = [&](const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+  parts.make_plan = [&](const Config& config, const parallel::Decision& decision, std::int64_t vocab,
+                        const launch::RankContext& rank) {
     const std::lock_guard lock(mutex);
-    passes.insert(config.parallel.planned_passes ? config.parallel.planned_passes->text : "listed by FLOPs");
-    return train::training_plan(config, vocab, rank);
+    passes.insert(decision.passes ? decision.passes->text : "listed by FLOPs");
+    return train::training_plan(config, decision, vocab, rank);
   };
   const VerifyRequest request = verify_request({"pipeline=2 schedule=planned"}, parts);
   const VerifyMatrix matrix = make_matrix(request.config, request.layouts);
   EXPECT_EQ(verify(request).failed(), 0);
-  EXPECT_THAT(passes, testing::ElementsAre(launch::settle(matrix.cases.at(0).config).config.parallel.planned_passes->text));
+  const launch::SettledJob settled = launch::settle(matrix.cases.at(0).config, parallel::Decision{});
+  EXPECT_THAT(passes, testing::ElementsAre(settled.decision.passes->text));
 }
 
 TEST_F(Verify, AFailureIsOneOfTheMatrix) {

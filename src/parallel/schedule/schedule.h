@@ -97,7 +97,7 @@ StagePass stage_pass(const Schedule& schedule, int rank, const Pass& pass);
 // The passes by stage, as config/schedule_file.h writes them: of whole micro-batches.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
 
-// A planned schedule for ParallelConfig::planned_passes. Reading it proves it (config/schedule_file.h): ConfigError naming
+// The passes of a planned schedule, for parallel::Decision. Reading it proves it (config/schedule_file.h): ConfigError naming
 // `source` if it cannot run.
 std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source);
 std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule);
