@@ -12,7 +12,7 @@ namespace {
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// What tells the random numbers of one parameter's moments from another's.
+// The key of a parameter's random numbers, so that the moments of two parameters are rounded with different ones.
 std::uint64_t moment_key(const model::Parameter& parameter) { return Random(0, "moments of " + parameter.name).bits(0); }
 
 // Elements [first, first + count) of a rank's part of a parameter, and their numbers in all of it.
@@ -56,7 +56,8 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
 
   const std::int64_t bucket_elements =
       std::max<std::int64_t>(1, options.bucket_bytes / static_cast<std::int64_t>(size_of(options.gradient_type)));
-  // Whole gradients that take turns in memory are those of whole segments: a segment writes all of its gradients at once.
+  // Under ZeRO-2 whole gradients take turns in memory, so a bucket holds whole segments: a segment writes all of its gradients
+  // at once.
   const bool at_block_ends = options.zero > 1;
   Bucket open;
   const auto close = [&] {
@@ -97,8 +98,8 @@ void FlatLayout::move_to(int rank) {
 }
 
 void FlatLayout::assign_places() {
-  // A bucket whose segments follow one another is complete before the next one begins. Others stay in use while those come and
-  // go.
+  // A bucket of consecutive segments is complete before the next one begins. Any other bucket stays in use while later buckets
+  // come and go.
   const auto spread = [&](const Bucket& bucket) {
     return !bucket.further().empty() ||
            std::find(bucket.segments.begin(), bucket.segments.end(), options_.tied_head) != bucket.segments.end();
@@ -151,7 +152,8 @@ std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
   std::vector<StatePiece> pieces;
   for (const Bucket& bucket : buckets_) {
     const Range kept = owned(bucket);
-    // Parameters follow one another, so the first that may reach into this part is the last that begins no later.
+    // Parameters lie one after another, so the first that may reach into this part is the last one that does not begin behind
+    // its start.
     auto next = std::upper_bound(order_.begin(), order_.end(), kept.first,
                                  [&](std::int64_t first, std::size_t i) { return first < ranges_[i].first; });
     if (next != order_.begin()) --next;

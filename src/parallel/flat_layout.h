@@ -25,16 +25,16 @@ struct Range {
 struct Bucket {
   Range range;
   std::vector<int> segments;  // segments of this rank that read its weights and write its gradients, each once
-  // Of its parameters, all alike (model::Parameter): the axes over which their gradients are summed, and of these the ones
-  // along which it is cut into shards.
+  // `partial`: the axes over which the gradients of its parameters are summed, the same for all of them (model::Parameter).
+  // `replicas`: those of them along which the bucket is cut into shards.
   AxisSet partial = replica_axes, replicas = replica_axes;
-  // Over which gradients are summed shard by shard.
+  // The other axes of `partial`: over these, gradients are summed shard by shard.
   AxisSet further() const { return partial.without(replicas); }
-  int shards = 1, shard = 0;        // how many, and which of them is this rank's
+  int shards = 1, shard = 0;        // the number of shards, and the index of this rank's
   std::int64_t earlier_shards = 0;  // elements of this rank's shards of the buckets before it
   std::int64_t shard_elements() const { return range.count / shards; }
-  int products = 0;  // how many matrices of attention or MLP it holds (model::Parameter::operand)
-  int place = 0;     // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
+  int products = 0;  // the number of matrices of attention or MLP in it (model::Parameter::operand)
+  int place = 0;     // index of the memory for its whole gradients; under ZeRO-2 buckets share places, else each has its own
 };
 
 class FlatLayout {
@@ -44,7 +44,7 @@ class FlatLayout {
   static constexpr std::int64_t alignment = 128;
 
   struct Options {
-    Layout layout;  // in which `rank` is one
+    Layout layout;  // of all ranks of the job
     int rank = 0;
     int zero = 0;                   // 1: optimizer state holds this rank's shards only; 2: so do the gradients
     std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
@@ -54,13 +54,13 @@ class FlatLayout {
   };
   FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options);
 
-  std::int64_t elements() const { return elements_; }                  // of a flat buffer, paddings included
+  std::int64_t elements() const { return elements_; }                  // in a flat buffer, paddings included
   Range parameter(std::size_t index) const { return ranges_[index]; }  // index into the parameter list
   std::size_t bucket_of(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   const Options& options() const { return options_; }
-  // Makes it that of another rank that holds the same parameters: buckets are the same, shards are not.
+  // Turns this into the layout of another rank that holds the same parameters: the buckets stay, the shards change.
   void move_to(int rank);
   // This rank's equal share of a bucket.
   Range shard(const Bucket& bucket) const;
@@ -100,7 +100,8 @@ class FlatLayout {
   // replicas (Parameter::replica) on none and unsharded gradients as this replica's share. Neighbours merged.
   std::vector<Range> norm_ranges() const;
 
-  // Of every piece, cut where the numbers of its elements in the whole parameter jump other than from row to row.
+  // The pieces of state_pieces() for AdamW. A piece is cut wherever the numbers of its elements in the whole parameter jump in
+  // another way than from one row to the next.
   std::vector<ops::AdamWRange> adamw_ranges() const;
 
  private:
@@ -108,7 +109,7 @@ class FlatLayout {
 
   std::vector<model::Parameter> parameters_;
   std::vector<Range> ranges_;
-  std::vector<std::size_t> order_;  // of parameters in the flat buffers
+  std::vector<std::size_t> order_;  // parameter indices in the order of the flat buffers
   std::vector<Bucket> buckets_;
   std::vector<Range> places_;
   std::int64_t elements_ = 0, shard_elements_ = 0;
@@ -117,8 +118,9 @@ class FlatLayout {
 
 // The FP8 operands of a rank's weights: which parameters have them, and where they lie.
 //
-// Of parameter `parameter` of the rank's list: bytes from the start of StateTensor::quantized_weights, and which scale of
-// StateTensor::weight_scales.
+// `parameter`: index into the rank's list of parameters. `values`, `transposed`: bytes from the start of
+// StateTensor::quantized_weights.
+// `scale`: index into StateTensor::weight_scales.
 struct QuantizedWeight {
   std::size_t parameter = 0;
   std::size_t values = 0, transposed = 0;
@@ -126,12 +128,12 @@ struct QuantizedWeight {
 };
 
 struct QuantizedWeights {
-  std::vector<QuantizedWeight> list;  // none without FP8
+  std::vector<QuantizedWeight> list;  // empty without FP8
   std::size_t bytes = 0;
 };
 
-// Of all parameters with a model::Parameter::operand, each in both forms (ops::Quantized); in the order of the flat buffers,
-// so that a bucket's are neighbours.
+// The operands of all parameters that have a model::Parameter::operand, each in both forms (ops::Quantized), in the order of
+// the flat buffers, so that those of one bucket are neighbours.
 QuantizedWeights quantized_weights(const std::vector<model::Parameter>& parameters, const FlatLayout& flat);
 
 }  // namespace plait::parallel

@@ -9,7 +9,7 @@
 namespace plait::parallel {
 namespace {
 
-// Ranks with the same pipeline coordinate run the same program. `plans`: by rank, or of one rank per pipeline coordinate.
+// Ranks with the same pipeline coordinate run the same program. `plans`: by rank, or one per pipeline coordinate.
 ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   require(!plans.empty(), "program_set: at least one rank");
   const RankPlan& first = plans.front();
@@ -31,7 +31,7 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   return set;
 }
 
-// A plan's memory with another table of AdamW.
+// The bytes of a plan's memory when its AdamW table has another size.
 class MemoryByTable {
  public:
   explicit MemoryByTable(const RankPlan& plan) : items_(plan.memory.items()) {
@@ -54,7 +54,7 @@ class MemoryByTable {
  private:
   std::vector<MemoryItem> items_;
   std::size_t table_ = 0;
-  std::map<std::size_t, std::size_t> known_;  // total by bytes of the table
+  std::map<std::size_t, std::size_t> known_;  // total bytes, by bytes of the table
 };
 
 // The flat layout of another rank of the plan's tensor group.
@@ -84,7 +84,7 @@ std::vector<std::size_t> planned_bytes(const std::vector<RankPlan>& stages) {
       std::size_t total = 0;
       const int first = layout.rank({{segment_axis, tensor}, {stage_axis, plan.coordinates()[stage_axis]}});
       for (const int rank : layout.members(groups::replicas, first, plan.ends())) {
-        if (rank == first || plan.zero > 0) {  // else all of them keep all
+        if (rank == first || plan.zero > 0) {  // without ZeRO every rank keeps all of the state
           flat.move_to(rank);
           total = memory.total(ops::adamw_table_bytes(flat.adamw_ranges(), plan.moment_type));
         }

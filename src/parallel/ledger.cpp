@@ -105,7 +105,7 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
   std::vector<int> last(program.streams.size(), -1);
   place_.assign(program.instructions.size(), -1);
   previous_.assign(program.instructions.size(), -1);
-  // Twice, so that the first of a stream follows its last.
+  // Two rounds, so that the first instruction of a stream finds its last as the one before.
   for (int round = 0; round < 2; ++round) {
     for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
       int& before = last[static_cast<std::size_t>(program.at(n).stream)];
@@ -134,7 +134,7 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
     if (communication_kind(i) && last_[static_cast<std::size_t>(n)] == n) communication_.push_back(n);
     if (on_compute_stream(i) && !i.waits.empty()) waits_.push_back(n);
   }
-  // An exchange may end with what does not communicate.
+  // The last instruction of an exchange may be a computation.
   for (const Exchange& e : exchanges) {
     if (!communication_kind(program.at(e.last))) communication_.push_back(e.last);
   }
@@ -162,7 +162,7 @@ class LedgerMaker::Walk {
 
   void wait(int instruction, const WaitTimes& wait) {
     double now = wait.end;
-    // What `at` waits for; the wait itself has nothing before it on its stream but what came before the wait.
+    // The instruction before it on the compute stream ended before the wait began, so only its waits are considered first.
     InstructionRun at{instruction, 0};
     std::optional<InstructionRun> cause = last_awaited(at, now, false);
     while (cause && now > wait.begin) {
@@ -209,8 +209,8 @@ class LedgerMaker::Walk {
     return static_cast<std::size_t>(place) < list.size() ? &list[static_cast<std::size_t>(place)] : nullptr;
   }
 
-  // Among what `run` had to wait for, the communication that ended last, and of several the one that began first. What began
-  // after `now` is no cause; what took no time then may lead on to one.
+  // The communication that ended last among everything `run` had to wait for; of several, the one that began first. A
+  // communication that began after `now` is no cause. One that took no time at `now` may lead on to a cause.
   std::optional<InstructionRun> last_awaited(InstructionRun run, double now, bool stream_too) const {
     std::optional<InstructionRun> last;
     const auto consider = [&](int instruction) {
@@ -232,7 +232,7 @@ class LedgerMaker::Walk {
 };
 
 std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
-  // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
+  // Pipeline stages end their part of a step one after the other, and the few bytes that they exchange then take no time.
   if (is_barrier(i)) return run.end;
   if (is_collective(i) && i.collective.purpose == Purpose::scalars && layout_.size(stage_axis) > 1) return run.end;
   return run.ready;
@@ -258,7 +258,7 @@ Ledger LedgerMaker::make(const StepTimes& times) const {
       if (step->empty()) continue;
       const CommunicationTimes& run = (*step)[c];
       const double begin = std::clamp(ready(i, run).value_or(run.begin), run.begin, run.end);
-      // Each counts in one step: its own, or the next one if it begins only then.
+      // Each communication counts in one step: its own, or the next one if it begins only then.
       const bool own = step == &times.communication;
       if (run.begin < times.end && (own || run.begin >= 0)) kind.count += 1;
       kind.total_ms += overlap(begin, run.end, 0, times.end);

@@ -9,13 +9,12 @@
 //   bubble    it stood still and nothing was on its way: the sender of a message, or another rank of a collective, was late
 //   other     it stood still for something else: a batch not yet loaded, what starts behind something else than communication
 //
-// What a wait is for. A wait of the compute stream is explained from its end backwards. It waited for the awaited instruction
+// Causes of a wait. A wait of the compute stream is explained from its end backwards. It waited for the awaited instruction
 // that ended last, back to when that instruction began. The time before is explained the same way, by what that instruction
-// itself waited for: the last to end of its own waits and the instruction before it on its stream; and so on until the wait
+// itself waited for: its own waits and the instruction before it on its stream, whichever ended last; and so on until the wait
 // began. So waiting for the last of five buckets that were reduced one after the other is waiting for all five, and if a
-// message was late because the one before it on the same stream was late, the time is charged to that one. Whatever remains
+// message was late because the one before it on the same stream was late, the time is charged to that one. Time that remains
 // unexplained is `other`.
-//
 // Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
 // (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Pipeline stages
 // come to a collective one after the other: barriers and, in a pipeline, the sum of scalars (a few bytes) count entirely as
@@ -33,33 +32,33 @@
 namespace plait::parallel {
 
 enum class CommunicationKind {
-  gradient_buckets,  // reductions of gradients and of the step's scalars; barriers in front of them are not counted
+  gradient_buckets,  // reductions of gradients and of the step's scalars, without the barriers in front of them
   activations,       // messages to the next stage
   gradients,         // messages to the stage before
   exchanges,         // between tensor-parallel ranks, with the norms between their sums and gathers
-  weight_gathers,    // ZeRO, and scales of FP8 weights
+  weight_gathers,    // gathers of weights under ZeRO, and of the scales of FP8 weights
 };
 inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
                                                    CommunicationKind::gradients, CommunicationKind::exchanges,
                                                    CommunicationKind::weight_gathers};
 std::string to_string(CommunicationKind kind);  // "gradient buckets"
-// Nothing for an instruction that talks to no other rank.
+// The kind of an instruction's communication; nothing if it communicates with no other rank.
 std::optional<CommunicationKind> communication_kind(const Instruction& instruction);
 
-// Communication of one kind in one step, as far as it lies within the step. A message counts where it is received; a send adds
-// only the time that the compute stream waited for it.
+// Communication of one kind in one step; only the time within the step counts. A message counts where it is received; a send
+// adds only the time that the compute stream waited for it.
 struct KindTimes {
   double count = 0;
   double total_ms = 0;    // on the wire
-  double exposed_ms = 0;  // of that, while the compute stream stood still
+  double exposed_ms = 0;  // the part of it while the compute stream stood still
   double hidden_ms() const { return total_ms - exposed_ms; }
 };
 
 // How long the compute stream waited for one other rank.
 struct PeerTimes {
-  int rank = -1;       // -1: whichever rank of a collective came last
-  double late_ms = 0;  // it had not sent yet
-  double wire_ms = 0;  // it had
+  int rank = -1;       // -1: the rank of a collective that came last, which is not known
+  double late_ms = 0;  // before it was ready to send
+  double wire_ms = 0;  // after that
 };
 
 struct Ledger {
@@ -67,7 +66,7 @@ struct Ledger {
   double compute_ms = 0, bubble_ms = 0, other_ms = 0;
   std::array<KindTimes, communication_kinds.size()> kinds;  // by kind
   std::vector<PeerTimes> peers;                             // by rank, ascending
-  // Exposed waits for messages of links that do not announce when the sender is ready: some of this may be bubble.
+  // Exposed waits for messages of links that do not announce when the sender is ready: part of this may be bubble.
   double unsplit_ms = 0;
 
   KindTimes& of(CommunicationKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
@@ -79,7 +78,7 @@ struct Ledger {
   double exposed_tp_ms() const { return of(CommunicationKind::exchanges).exposed_ms; }
 };
 
-// The mean of ledgers, steps of one rank.
+// The mean of the ledgers of several steps of one rank.
 class LedgerSum {
  public:
   void add(const Ledger& ledger);
@@ -91,11 +90,11 @@ class LedgerSum {
   int steps_ = 0;
 };
 
-// When an instruction ran: from the end of what it waited for and of the one before it on its stream to its own. Infinite for
-// what had not happened when the step was read.
+// When an instruction ran: from the moment when everything it waited for and the instruction before it on its stream had ended,
+// to its own end. Times are infinite for what had not happened when the step was read.
 struct CommunicationTimes {
   double begin = 0, end = 0;
-  std::optional<double> ready = {};  // of a receive: when the sender was ready, where that is known
+  std::optional<double> ready = {};  // for a receive: when the sender was ready, if known
 };
 
 struct WaitTimes {
@@ -103,7 +102,7 @@ struct WaitTimes {
 };
 
 struct StepTimes {
-  double end = 0;                                      // of the step, on the compute stream
+  double end = 0;                                      // end of the step on the compute stream
   std::vector<CommunicationTimes> communication = {};  // by LedgerMaker::communication()
   std::vector<CommunicationTimes> previous = {};       // the same of the step before; empty: unknown
   std::vector<WaitTimes> waits = {};                   // by LedgerMaker::waits()
@@ -114,14 +113,15 @@ class LedgerMaker {
  public:
   LedgerMaker(const Program& program, const Layout& layout, int rank);
 
-  // What has to be timed: instructions that communicate, and those of the compute stream that wait for other streams. Indices
+  // The instructions to be timed: those that communicate, and those of the compute stream that wait for other streams. Indices
   // into the program, ascending.
   const std::vector<int>& communication() const { return communication_; }
   const std::vector<int>& waits() const { return waits_; }
-  // The instruction before this one on its stream; for the first of a stream the last, which ran in the step before.
+  // The instruction before this one on its stream. For the first of a stream it is the last one, which ran in the step before.
   int before(int instruction) const { return previous_[static_cast<std::size_t>(instruction)]; }
-  // An exchange (parallel/program/exchanges.h) is timed as one: its last instruction stands for it and begins with the first,
-  // whose place on the stream and waits, with those of all others, are its own.
+  // An exchange (parallel/program/exchanges.h) is timed as one instruction: its last one stands for it. It begins when the
+  // first one does, has the first one's place on the stream, and waits for everything outside it that any of its instructions
+  // waits for.
   int first_of(int instruction) const { return first_[static_cast<std::size_t>(instruction)]; }
   const std::vector<int>& awaited(int instruction) const { return awaited_[static_cast<std::size_t>(instruction)]; }
 
@@ -130,17 +130,17 @@ class LedgerMaker {
  private:
   class Walk;
   bool on_compute_stream(const Instruction& i) const { return program_.stream_of(i).role == StreamRole::compute; }
-  std::optional<CommunicationKind> kind_of(int instruction) const;  // also of what is computed in an exchange
-  int peer_rank(const Instruction& i) const;                        // of a message's other end; -1 for a collective
+  std::optional<CommunicationKind> kind_of(int instruction) const;  // also for what is computed in an exchange
+  int peer_rank(const Instruction& i) const;                        // the rank at a message's other end; -1 for a collective
   std::optional<double> ready(const Instruction& i, const CommunicationTimes& run) const;
 
   const Program& program_;
   Layout layout_;
   int rank_;
   std::vector<int> communication_, waits_;
-  std::vector<int> place_;                 // by instruction, of its exchange: index into communication_, or -1
+  std::vector<int> place_;                 // by instruction: index of its exchange in communication_, or -1
   std::vector<int> previous_;              // by instruction: the one before it on its stream, cyclically
-  std::vector<int> first_, last_;          // by instruction: of its exchange; itself where it is in none
+  std::vector<int> first_, last_;          // by instruction: ends of its exchange; itself if it is in none
   std::vector<std::vector<int>> awaited_;  // by instruction
 };
 

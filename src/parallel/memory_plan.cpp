@@ -8,8 +8,8 @@
 namespace plait::parallel {
 namespace {
 
-// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a segment and slot
-// live from its forward to its backward. So lists are numbered, and compared once.
+// live_together() for all pairs of items. Most items have one of a few lists of lifetimes: all tensors of a segment and slot
+// live from its forward to its backward. So the lists are numbered, and each pair of lists is compared once.
 class LifetimeLists {
  public:
   explicit LifetimeLists(const std::vector<MemoryItem>& items) : list_of_(items.size()) {
@@ -39,16 +39,17 @@ class LifetimeLists {
   static constexpr std::int8_t unknown = -1;
   static constexpr int slices = 64;
 
-  // Most pairs are told by less than their lists, which are long where there are many micro-batches: the step in slices.
+  // A list of lifetimes in slices of the step. It decides most pairs without their lists, which are long with many
+  // micro-batches.
   struct Outline {
-    std::uint64_t at_begins = 0;  // lives at the first instruction of the slice
+    std::uint64_t at_begins = 0;  // lives at the instant at which the slice begins
     std::uint64_t within = 0;     // lives somewhere in it
   };
 
   std::int64_t slice_of(std::int64_t instruction) const { return instruction * slices / end_; }
-  // The first slice that begins no earlier than this.
+  // The first slice that begins at the instruction or after it.
   std::int64_t slice_from(std::int64_t instruction) const { return (instruction * slices + end_ - 1) / end_; }
-  // Of slices up to `last`, those from `first` on.
+  // The bits of slices first to last, both included.
   static std::uint64_t bits(std::int64_t first, std::int64_t last) {
     if (first > last) return 0;
     return (~std::uint64_t{0} >> (slices - 1 - (last - first))) << first;
@@ -58,7 +59,7 @@ class LifetimeLists {
     Outline outline;
     for (const Lifetime& l : item.lifetimes) {
       outline.within |= bits(slice_of(l.first), slice_of(l.last));
-      // The instant at which a slice begins, as a real number, lies between two instructions or is one.
+      // A slice begins at a real number: at an instruction or between two.
       outline.at_begins |= bits(slice_from(l.first), std::min<std::int64_t>(slice_of(l.last), slices - 1));
     }
     return outline;
@@ -72,10 +73,10 @@ class LifetimeLists {
   }
 
   std::vector<std::size_t> list_of_;      // by item
-  std::vector<const MemoryItem*> lists_;  // an item with each
-  std::vector<std::int8_t> answers_;      // by two lists
+  std::vector<const MemoryItem*> lists_;  // one item with each list
+  std::vector<std::int8_t> answers_;      // by pair of lists
   std::vector<Outline> outlines_;         // by list
-  std::int64_t end_ = 1;                  // of all lifetimes
+  std::int64_t end_ = 1;                  // end of all lifetimes
 };
 
 }  // namespace
@@ -106,7 +107,8 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   };
   LifetimeLists lifetimes(items_);
   std::array<std::vector<Placed>, 2> placed_in;  // arena and symmetric memory; by ascending offset
-  // Where the last one of a list was put. Memory only fills, so the next one as large fits nowhere before that.
+  // The place of the last item with a list of lifetimes. Memory only fills, so the next item with that list and size fits
+  // nowhere before it.
   struct Latest {
     std::size_t size = 0, offset = 0;
   };

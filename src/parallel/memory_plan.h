@@ -1,12 +1,12 @@
 // Every piece of device memory a rank uses, by name, with its size, its lifetime and its place.
 //
-// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. So is the
-// symmetric memory, to which the other ranks of the tensor group push what is gathered (comm/p2p/region.h): it has
-// the same items at the same offsets on all of them. Buffers that receive messages are separate: they are memory of the links,
-// which the senders fill (comm/p2p/link.h). Items of one allocation whose lifetimes never overlap may share memory. Lifetimes
-// are counted in instructions of the rank's training program, then of its evaluation, and are as seen from the compute stream:
-// what other streams use lives from the last instruction that is sure to have run before to the first that is sure to come
-// after (parallel/rank_memory.cpp).
+// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. The same holds for
+// the symmetric memory, to which the other ranks of the tensor group push what is gathered (comm/p2p/region.h): it has the same
+// items at the same offsets on all of them. Buffers that receive messages are separate: they are memory of the links, which the
+// senders fill (comm/p2p/link.h). Items of one allocation whose lifetimes never overlap may share memory. Lifetimes are counted
+// in instructions of the rank's training program, then of its evaluation program, as seen from the compute stream: an item that
+// other streams use lives from the last instruction that is sure to have run before to the first that is sure to come after
+// (parallel/rank_memory.cpp).
 #pragma once
 
 #include <array>

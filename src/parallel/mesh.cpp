@@ -127,7 +127,7 @@ std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int rank
     sizes += (sizes.empty() ? "" : " × ") + plait::to_string(axis) + " " + std::to_string(size);
   }
   const bool is_whole = given.size() == axis_count;
-  // The first that is larger than it need be, or that another size, or none, would mend.
+  // The axis to blame: the first that is larger than 1, or else the first of all.
   const GivenAxis* wrong = &given.front();
   for (const GivenAxis& one : given) {
     if (one.size > 1 && wrong->size == 1) wrong = &one;

@@ -1,5 +1,5 @@
-// The mesh of ranks: axes (core/axis.h) with their sizes in a list, slowest first, and the groups that communicate: sets of
-// axes. Pure arithmetic. An axis that a mesh does not have is of size 1.
+// The mesh of ranks: a list of axes (core/axis.h) with their sizes, slowest first, and the groups that communicate: sets of
+// axes. Pure arithmetic. An axis that a mesh does not name has size 1.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ namespace plait::parallel {
 
 // A rank's place along each axis.
 using Coordinates = AxisArray<int>;
-// Ranks that run a collective together: those that differ in coordinates of `axes` only.
+// Ranks that run a collective together: those that differ only in their coordinates along `axes`.
 struct Group {
   AxisSet axes;
-  // Of them only those whose stage holds an end of the model: they share the tied embedding table. A rank whose stage holds
-  // neither is in a group by itself.
+  // The group is only those whose stage holds an end of the model: they share the tied embedding table. A rank whose stage
+  // holds neither end is in a group by itself.
   bool model_ends = false;
   friend constexpr auto operator<=>(const Group&, const Group&) = default;
 };
@@ -31,11 +31,11 @@ inline constexpr Group tensor{{segment_axis}};    // share each segment, and exc
 inline constexpr Group replicas{replica_axes};    // hold the same weights
 inline constexpr Group tied{{stage_axis}, true};  // hold the tied table
 inline constexpr Group world{AxisSet::all()};
-// In the order in which ranks make their communicators.
+// All groups, in the order in which ranks make their communicators.
 inline constexpr std::array all{tensor, replicas, tied, world};
 }  // namespace groups
-// The group over which the gradients of a parameter are summed along one axis (model::Parameter::partial): along all axes of
-// replicas at once.
+// The group over which a parameter's gradients are summed along one axis (model::Parameter::partial). For an axis of replicas,
+// it is the group along all of those axes at once.
 Group group_along(Axis axis);
 std::string to_string(const Group& group);  // "tensor", "data", "tied", "world"
 
@@ -55,8 +55,8 @@ class Layout {
   // One rank.
   constexpr Layout() : Layout(std::span<const MeshAxis>{}) {}
   constexpr Layout(std::initializer_list<MeshAxis> axes) : Layout(std::span(axes.begin(), axes.size())) {}
-  // Slowest axis first: ranks that differ along the last one are numbered one after the other. InternalError unless each axis
-  // is there once at most, with a size of 1 or more.
+  // Axes come slowest first: ranks that differ along the last one are numbered one after the other. InternalError unless each
+  // axis is there once at most and has a size of 1 or more.
   constexpr explicit Layout(std::span<const MeshAxis> axes) {
     sizes_.fill(1);
     strides_.fill(0);
@@ -77,17 +77,17 @@ class Layout {
   constexpr int coordinate(int rank, Axis axis) const {
     return size(axis) == 1 ? 0 : rank / strides_[place(axis)] % size(axis);
   }
-  // Of several axes: ranks along all of them, and a rank's place among those, numbered slowest axis first.
+  // The number of ranks along several axes together, and a rank's place among those, numbered slowest axis first.
   int size(AxisSet axes) const;
   int coordinate(int rank, AxisSet axes) const;
   AxisSizes sizes() const;
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;
-  // The same place in the mesh but for one coordinate.
+  // The rank at the same place in the mesh except for one coordinate.
   constexpr int moved(int rank, Axis axis, int coordinate) const {
     return rank + (coordinate - this->coordinate(rank, axis)) * strides_[place(axis)];
   }
-  // The same axes, one of them of another size.
+  // The same axes, one of them with another size.
   Layout resized(Axis axis, int size) const;
   // The ranks of `rank`'s group in ascending order, `rank` among them.
   std::vector<int> members(const Group& group, int rank, ModelEnds ends) const;
@@ -100,25 +100,25 @@ class Layout {
   static constexpr std::size_t place(Axis axis) { return static_cast<std::size_t>(axis); }
   bool holds_an_end(int rank, ModelEnds ends) const;
 
-  std::array<int, axis_count> sizes_ = {}, strides_ = {};  // by axis; of one that is not named 1 and 0
+  std::array<int, axis_count> sizes_ = {}, strides_ = {};  // by axis; 1 and 0 for an axis that is not named
   std::array<Axis, axis_count> order_ = {};
   std::size_t named_ = 0;
   int ranks_ = 1;
 };
 
-// All axes of the table in its order of ranks; sizes of 1 or more.
+// The layout of all axes of the table, in the table's order of ranks. Sizes must be 1 or more.
 Layout make_layout(const AxisSizes& sizes);
 
-// Every way to make so many ranks of all axes: in the order of ranks, each axis by ascending size, but for `last`, which takes
-// what the others leave.
+// All sizes of the axes that multiply to `ranks`: in the order of ranks, each axis by ascending size, except `last`, which
+// takes what the others leave.
 std::vector<AxisSizes> meshes_of(std::int64_t ranks, Axis last);
 
-// Why no layout of `ranks` ranks has the axes that the configuration gives, 0 being any (auto), with what would have; nothing
-// if there is one.
+// The reason why no layout of `ranks` ranks has the axis sizes of the configuration (0 is any: auto), and how to mend it.
+// Nothing if there is such a layout.
 std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks);
 
-// Sizes from the configuration; what is auto takes what the other axes leave of `ranks`. ConfigError if they do not multiply
-// to `ranks`.
+// The layout with the configuration's sizes; an axis that is auto takes what the other axes leave of `ranks`. ConfigError if
+// the sizes do not multiply to `ranks`.
 Layout resolve_layout(const ParallelConfig& config, int ranks);
 
 }  // namespace plait::parallel

@@ -8,9 +8,10 @@
 
 namespace plait::parallel {
 
-// {"layout", "schedule", "zero", "micro_batches", "precision", "placement", "stages", "predicted", "memory_bytes_by_kind",
-// "buckets"} and everything in `decision`, which plan/report.h makes: "predicted" and why it is to run like that.
-// `plans`: of all ranks, or of one rank of each pipeline coordinate. `devices`: name of each rank's device, "cuda:0".
+// The keys are {"layout", "schedule", "zero", "micro_batches", "precision", "placement", "stages", "predicted",
+// "memory_bytes_by_kind", "buckets"} and everything in `decision`, which plan/report.h makes: "predicted", and the reasons for
+// running like that. `plans`: those of all ranks, or of one rank per pipeline coordinate. `devices`: the name of each rank's
+// device, "cuda:0".
 nlohmann::ordered_json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::string>& devices,
                                      const nlohmann::ordered_json& decision);
 

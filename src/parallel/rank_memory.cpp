@@ -12,11 +12,12 @@
 namespace plait::parallel {
 namespace {
 
-// Instructions between which each buffer holds something, in program order. Memory may be shared by what the compute stream
-// uses at different times. What another stream does lies for it between the last instruction of the compute stream that is sure
-// to have run before, and the first that begins only after it; where there is none in the step, memory is not shared.
+// The instructions between which each buffer holds something, in program order. Buffers that the compute stream uses at
+// different times may share memory. A buffer that another stream uses lives, for that use, from the last instruction of the
+// compute stream that is sure to have run before it to the first that begins only after it. If the step has no such
+// instruction, the buffer's memory is not shared.
 //
-// A rank's programs use the same memory, never at the same time: their instructions are counted on, one program after the
+// A rank's programs use the same memory, but never at the same time: their instructions are counted on, one program after the
 // other.
 class LifetimeTable {
  public:
@@ -26,9 +27,10 @@ class LifetimeTable {
   }
 
   bool has(const BufferId& buffer) const { return buffers_.contains(buffer); }
-  // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
+  // The lifetimes of a buffer, ascending and apart; empty: always live. A buffer that is never used would count as always live,
+  // so it is refused.
   std::vector<Lifetime> of(const BufferId& buffer) const { return merged(buffer, &Buffer::lifetimes); }
-  // The same of what a segment's forward alone uses of its activations, or of its norm's.
+  // The same for what only a segment's forward uses of its activations, or of its norm's.
   std::vector<Lifetime> of_forward(const BufferId& buffer) const { return merged(buffer, &Buffer::forwards); }
 
  private:
@@ -58,7 +60,7 @@ class LifetimeTable {
   int counted_ = 0;  // instructions of the programs so far
 };
 
-// Of each instruction; nothing where memory cannot be shared.
+// The lifetime that each instruction gives its buffers; nothing if their memory cannot be shared.
 std::vector<std::optional<Lifetime>> spans_of(const Program& program) {
   constexpr int compute = 0;
   const ProgramOrder order(program);
@@ -67,7 +69,7 @@ std::vector<std::optional<Lifetime>> spans_of(const Program& program) {
   int last_compute = -1;
   for (int n = 0; n < count; ++n) last_compute = on_compute(n) ? n : last_compute;
   std::vector<std::optional<Lifetime>> spans(static_cast<std::size_t>(count));
-  std::vector<std::vector<int>> unended(program.streams.size());  // what no instruction of the compute stream has waited for
+  std::vector<std::vector<int>> unended(program.streams.size());  // not yet waited for by the compute stream
   for (int n = 0; n < count; ++n) {
     std::optional<Lifetime>& span = spans[static_cast<std::size_t>(n)];
     if (on_compute(n)) {
@@ -83,7 +85,7 @@ std::vector<std::optional<Lifetime>> spans_of(const Program& program) {
     }
     unended[static_cast<std::size_t>(program.at(n).stream)].push_back(n);
     const int before = order.last_before(n, compute);
-    // All of the step before has run then; else some of it may go on beside.
+    // The whole previous step has run by then; else some of it may still be running beside this instruction.
     if (before >= 0 || before == last_compute - count) span = {std::max(before, 0), n};
   }
   for (const std::vector<int>& list : unended) {
@@ -125,7 +127,7 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
   counted_ += static_cast<int>(spans.size());
 }
 
-// Of a buffer that is received or sent.
+// The name of a message buffer in the memory plan.
 std::string message_item(const BufferId& buffer) {
   const char* const what = buffer.kind == BufferKind::input               ? "input"
                            : buffer.kind == BufferKind::received_gradient ? "gradient_in"
@@ -291,8 +293,7 @@ class MemoryItems {
   void activations_and_stash(const Chunk& c, int segment) {
     const bool received = segment == c.last_segment() && c.next_rank >= 0;
     const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
-    const bool in_parts =
-        !plan_.train.segment(segment).in_forward.empty();  // forward leaves them to another instruction of its own
+    const bool in_parts = !plan_.train.segment(segment).in_forward.empty();  // another instruction of forward uses them later
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots && spec.keep != model::Keep::backward; ++slot) {
@@ -305,7 +306,7 @@ class MemoryItems {
           add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));
         }
       }
-      // Computed in backward_input, where backward_weight needs it as well.
+      // backward_input computes these, and backward_weight needs them as well.
       const bool in_backward = spec.keep == model::Keep::scratch || spec.keep == model::Keep::backward;
       if (in_backward && has_backward_input) each_stash(c, segment, spec, spec.name, true);
     }
@@ -332,7 +333,7 @@ class MemoryItems {
     }
   }
 
-  // One place for all segments, within the instruction with which each lifetime of the buffer begins.
+  // All segments share one place for it, live only in the instruction with which each lifetime of the buffer begins.
   void scratch(const BufferId& buffer, const model::TensorSpec& spec, const std::string& name) {
     Scratch& shared = scratch_[name];
     shared.item.name = "scratch " + name, shared.item.kind = "scratch";
@@ -348,12 +349,12 @@ class MemoryItems {
 
   struct Scratch {
     MemoryItem item;
-    std::vector<std::size_t> tensors;  // of tensors_.buffers
+    std::vector<std::size_t> tensors;  // indices into tensors_.buffers
   };
 
   const RankPlan& plan_;
   LifetimeTable table_;
-  std::set<BufferId> gathered_;  // into which others push
+  std::set<BufferId> gathered_;  // others push into these
   std::vector<MemoryItem> items_;
   RankTensors tensors_;
   std::map<std::string, Scratch> scratch_;

@@ -35,15 +35,15 @@ std::int64_t bucket_bytes(const Config& config, const std::vector<model::Paramet
   return std::clamp(elements * static_cast<std::int64_t>(size_of(gradient_type)) / 16, 25 * mebibyte, 200 * mebibyte);
 }
 
-// Of stages that take what their segments have FLOPs, and hold what they have segments. Room is for as many micro-batches as
-// there are ranks, as the first one of 1F1B needs it.
+// Times and memory of stages, where a stage takes its segments' FLOPs and holds its number of segments. Each rank has room for
+// as many micro-batches as there are ranks: the first one of 1F1B needs that.
 StageTimes times_by_flops(const Config& config, const model::ModelShape& shape, const StageMap& map, StageSplits* splits) {
   const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
   StageTimes times;
   times.limit.assign(static_cast<std::size_t>(map.ranks()), 0);
   int stage = 0;
   for (const SegmentRange& range : stages_of(config, shape, map, splits)) {
-    // Backward is two products for each of forward.
+    // Backward has two matrix products for each one of forward.
     const double third = std::accumulate(costs.begin() + range.first, costs.begin() + range.end, 0.0) / 3;
     times.forward.push_back(third);
     times.backward_input.push_back(config.parallel.recompute == Recompute::full ? 2 * third : third);
@@ -59,7 +59,7 @@ Schedule schedule_of(const Config& config, const Decision& decision, const model
                      int micro_batches, StageSplits* splits) {
   const ParallelConfig& p = config.parallel;
   const ScheduleKind kind = p.schedule.value();
-  // By name without a pipeline, all are the same.
+  // Without a pipeline, all schedules but a file's are the same.
   if (layout.size(stage_axis) == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
   if (kind == ScheduleKind::planned && !decision.passes) {
     return planned_schedule(layout.size(stage_axis), static_cast<int>(p.virtual_stages), micro_batches,
@@ -128,7 +128,7 @@ DType moment_type(const Config& config) {
 
 namespace {
 
-// `axis`: whose keys are about groups along `axes`.
+// `axis`: the axis whose configuration keys choose for groups along `axes`.
 void require_few_for_links(const CollectiveChoice& choice, Axis axis, AxisSet axes, const Layout& layout) {
   if (choice.way != CollectiveWay::links || layout.size(axes) <= link_collectives::most_ranks) return;
   const std::string key = way_key(row_of(axis).way);
@@ -138,7 +138,7 @@ void require_few_for_links(const CollectiveChoice& choice, Axis axis, AxisSet ax
                       "", 0}});
 }
 
-// What GPUs multiply in FP8: bf16 tensors, rounded, of dims that are multiples of 16.
+// GPUs multiply bf16 tensors, rounded to FP8, whose dims are multiples of 16.
 void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
   if (!sizes.fp8 || device_kind != DeviceKind::cuda) return;
   const auto refuse = [](const std::string& why) { throw ConfigError({{"precision.matmul", "fp8", "on GPUs " + why, "", 0}}); };
@@ -155,7 +155,7 @@ void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) 
   check(sizes.micro_batch.rows(), "tokens of a pass (train.micro_batch, data.sequence_length, comm.braid=halves)");
 }
 
-// What attention takes on GPUs in fp32.
+// The limits of attention on GPUs in fp32.
 void require_attention_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
   if (sizes.compute != DType::f32 || device_kind != DeviceKind::cuda) return;
   const auto check = [&](const char* key, std::int64_t value, std::int64_t most) {
@@ -328,21 +328,21 @@ CollectiveChoice choose_way(const Config& config, const Decision& decision, cons
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
 }
 
-// Kernels push to where messages arrive, which host memory between GPUs is not. (Single pairs may be slower, comm.p2p_pairs:
-// kernels push between the others.)
+// Kernels can push to the place where messages arrive unless that is host memory between GPUs. (Single pairs of ranks may be
+// slower, comm.p2p_pairs: kernels push between the others.)
 bool kernels_push(const Config& config, DeviceKind device_kind) {
   return device_kind == DeviceKind::cuda && config.comm.peer_access != PeerAccessUse::off &&
          config.comm.p2p != Transport::host && config.comm.p2p != Transport::relay;
 }
 
-// What is pushed and what is computed meanwhile both grow with the tokens of a rank's rows, so their product says it.
+// Bytes pushed and work computed meanwhile both grow with the tokens of a rank's rows, so the limit is one on their product.
 double most_beside_kernel(const Config& config, int ranks) {
   using namespace link_collectives;
   if (config.comm.mover || ranks < fewest_ranks_by_kernel) return 0;
   const model::ModelShape shape = model::resolve_shape(config.model, 1, config.data.sequence_length);
   const std::int64_t in_blocks = model::flop_terms(shape, config.data.sequence_length).block_parameters;
-  // What a rank computes in half a block, P / 2 parameters, over what it pushes to each other rank: 2 P / 2 FLOPs for a row,
-  // and `hidden` numbers. A rank has the same part of both, one of as many as there are ranks.
+  // FLOPs that a rank computes in half a block (P / 2 parameters), over bytes that it pushes to each other rank: 2 P / 2 FLOPs
+  // for a row, and `hidden` numbers. Tensor parallelism divides both by the number of ranks, so their ratio stays.
   const double flops_per_byte = static_cast<double>(in_blocks) / static_cast<double>(shape.layers * shape.hidden) /
                                 static_cast<double>(size_of(DType::bf16));
   const double most_flops = most_flops_beside_kernel * (config.precision.matmul == MatmulType::fp8 ? 2 : 1);
@@ -394,7 +394,7 @@ std::size_t RankPlan::slice_bytes(const GroupStream& group) const {
     const auto rows = share(sizes.micro_batch.rows(), layout.size(segment_axis));
     return rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
   }
-  if (group.group == groups::tensor) {  // sums of what ranks have replicas of, and scales of FP8 weights
+  if (group.group == groups::tensor) {  // sums over replicas of a parameter, and scales of FP8 weights
     std::size_t bytes = 0;
     for (const Instruction& i : train.instructions) {
       const Collective& c = i.collective;
@@ -432,7 +432,7 @@ std::vector<GroupStream> group_streams_of(const RankPlan& plan) {
     if (std::ranges::find(list, group) == list.end()) list.push_back(group);
   };
   for (const Group& group : {groups::tied, groups::world}) add({group, StreamRole::reduce});
-  // The others are alike on all of their ranks, which run the same program.
+  // The other groups' ranks all run the same program, so each of them finds the same list.
   for (const Instruction& i : plan.train.instructions) {
     if (const auto group = collective_group(i)) add(*group);
   }

@@ -19,16 +19,17 @@
 
 namespace plait::parallel {
 
-// What the collectives of a kind of groups go by, and why, for the user. Planner, memory plan and ranks follow it; ranks that
-// cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
+// How the collectives of one kind of group are carried out, and why, for the user. The planner, the memory plan and the ranks
+// follow this choice. Ranks that cannot make their links say so and end (comm/p2p/link_communicator.h); they do not fall back.
 struct CollectiveChoice {
   CollectiveWay way = CollectiveWay::library;
   std::string reason = {};
-  // By links. Of pushes to each other rank, those up to so many bytes are made by a kernel, others by copy engines: of any
-  // collective, and of an exchange with so many quarters of blocks beside it (Instruction::beside).
+  // For links. A kernel makes the pushes to each other rank up to so many bytes; copy engines make longer ones. The first limit
+  // is for any collective, longest_beside() for an exchange with so many quarters of blocks computed beside it
+  // (Instruction::beside).
   std::size_t longest_by_kernel = 0;
   std::size_t longest_beside(int quarters) const;
-  double most_beside_kernel = 0;  // bytes times quarters
+  double most_beside_kernel = 0;  // bytes times quarters, for longest_beside()
 };
 // Of all tensor groups of a job: as asked for, else as decided.
 CollectiveChoice choose_exchanges(const Config& config, const Decision& decision, int tensor_ranks, DeviceKind device_kind);
@@ -36,13 +37,13 @@ CollectiveChoice choose_exchanges(const Config& config, const Decision& decision
 // On 4 × H200 a step of GPT-2 124M with it took 0.98 of the time by links, and 1.02 without (docs/performance.md).
 CollectiveChoice choose_reductions(const Config& config, const Decision& decision, int data_ranks, DeviceKind device_kind);
 
-// Which passes are braided (comm.braid), and why, for the user.
+// The passes that are braided (comm.braid), and why, for the user.
 struct BraidChoice {
   Braid way = Braid::none;
   std::string reason;
 };
-// Of a job that breaks no rule, with all facts known; nothing about a machine decides it, so that all ranks and the planner
-// come to the same.
+// The choice for a job that breaks no rule and whose facts are all known. Nothing about a machine enters it, so all ranks and
+// the planner make the same choice.
 BraidChoice choose_braids(const JobFacts& facts);
 
 struct RankPlan {
@@ -53,16 +54,16 @@ struct RankPlan {
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;  // of master weights
   DType moment_type = DType::f32;  // of AdamW's moments
-  CollectiveChoice exchanges;      // of its tensor group, if that has several ranks
-  CollectiveChoice reductions;     // of its group of replicas, likewise
+  CollectiveChoice exchanges;      // for its tensor group, if that has several ranks
+  CollectiveChoice reductions;     // for its group of replicas, likewise
   BraidChoice braids;
-  bool deterministic = false;                // the same bits on every run, on GPUs too
+  bool deterministic = false;                // results have the same bits in every run, on GPUs too
   GraphUse graph = GraphUse::automatic;      // a step as one launch
-  int zero = 0;                              // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
+  int zero = 0;                              // sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;               // false: the weights are the master weights
-  int micro_batches = 1;                     // per data-parallel rank and step, of sizes.micro_batch: halves where these are
+  int micro_batches = 1;                     // per data-parallel rank and step, each of sizes.micro_batch; halves count singly
   std::int64_t global_batch = 0;             // sequences per step, all ranks
-  std::int64_t sequence_length = 0;          // tokens of each of them
+  std::int64_t sequence_length = 0;          // tokens per sequence
   Schedule schedule;                         // of all pipeline ranks
   std::vector<SegmentRange> stages;          // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
@@ -76,59 +77,60 @@ struct RankPlan {
   ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }
   std::vector<int> members(Group group) const { return layout.members(group, rank, ends()); }
   bool holds(int segment) const;
-  // Backward has its norm computed again.
+  // True if the segment's norm is computed again in backward.
   bool recomputes_norm(int segment) const {
     const model::SegmentKind kind = sizes.shape.kind(segment);
     return sizes.recompute != model::Recompute::none && has_norm(kind) && has_output(kind);
   }
-  // It stands for those that hold the same parameters, where each of these counts once.
+  // True for the rank that stands for all that hold the same parameters, where each parameter counts once.
   bool is_first_replica() const { return layout.coordinate(rank, replica_axes) == 0; }
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   std::int64_t tokens_per_step() const { return global_batch * sequence_length; }  // of all ranks
-  bool has_barrier() const;                                                        // its training program has one
-  // Its collectives go by links (comm/p2p/link_communicator.h), in messages of at most slice_bytes(), which land in
-  // landing_bytes() of memory; in less where messages come through slots in the host's.
+  bool has_barrier() const;                                                        // in its training program
+  // True if the collectives of `group` go by links (comm/p2p/link_communicator.h). Their messages have at most slice_bytes()
+  // and land in landing_bytes() of memory, or in less where messages come through slots in host memory.
   bool goes_by_links(const GroupStream& group) const;
   std::size_t slice_bytes(const GroupStream& group) const;
   std::size_t landing_bytes(const GroupStream& group) const;      // 0 unless it goes by links
-  std::size_t longest_by_kernel(const GroupStream& group) const;  // of any collective
-  // Why its steps cannot be CUDA graphs, though it is on a GPU; empty: they can.
+  std::size_t longest_by_kernel(const GroupStream& group) const;  // for any collective
+  // The reason why its steps on a GPU cannot be CUDA graphs; empty if they can.
   std::string graph_obstacle() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// What the rank has a communicator for, in the order in which all ranks make them. Those of the same stream and the same ranks
-// share one.
+// The groups, by stream, that the rank has communicators for, in the order in which all ranks make them. Those with the same
+// stream and the same ranks share a communicator.
 std::vector<GroupStream> group_streams_of(const RankPlan& plan);
 
-// The members of every communicator of several ranks that this rank has of the library, in that order.
+// The members of every library communicator of this rank that has several ranks, in that order.
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
 
-// A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received
+// A buffer that messages are received into, with their sender and their place in it (under sequence parallelism a received
 // gradient has room for the other ranks' rows too).
 struct ReceivedBuffer {
   BufferId buffer;
   int sender = 0;                // pipeline rank
   Shape shape;                   // rows, hidden
-  std::int64_t message_row = 0;  // of this rank's rows
+  std::int64_t message_row = 0;  // the first of this rank's rows
 };
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
-// Of master weights, on any device; checkpoints hold them and the moments so.
+// The type of master weights, on any device. Checkpoints hold master weights and moments in this type.
 DType master_type(const Config& config);
-// Of the moments in a rank's memory.
+// The type of the moments in a rank's memory.
 DType moment_type(const Config& config);
-// What precision.compute says, or stands for on such a device. ConfigError where there is no such arithmetic.
+// The type that precision.compute names, or stands for on that kind of device. ConfigError if the device has no such
+// arithmetic.
 DType compute_type(const Config& config, DeviceKind kind);
 
-// How the segments are cut into the stages of `map`: as parallel.stages says, or by FLOPs. ConfigError if there are too few.
+// The segments of each stage of `map`: as parallel.stages says, or cut by FLOPs. ConfigError if there are too few segments.
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
                                     StageSplits* splits = nullptr);
 
-// What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make. Where
-// micro-batches are cut in halves (choose_braids), all of it is about the halves.
+// The part that the plans of all ranks of a job have in common. It has no parameters, programs or memory, so it is quick to
+// make. If micro-batches are cut in halves (choose_braids), all of it describes the halves.
 struct JobOutline {
   model::SegmentSizes sizes;  // of tensor rank 0
   DType gradient_type = DType::f32, master_type = DType::f32, moment_type = DType::f32;
@@ -154,8 +156,8 @@ RankPlan make_rank_plan(const Config& config, const Decision& decision, std::int
 // The same for several ranks of a job: `outline` is outline_plans() of these arguments.
 RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
                         DeviceKind device_kind);
-// What its weights, gradients and optimizer state take at least: no plan of this rank takes less. For what is far too large,
-// of which a plan would take minutes to make.
+// A lower bound for the bytes of a rank's plan: its weights, gradients and optimizer state. For models that are far too large,
+// whose plan would take minutes to make.
 double least_bytes(const Config& config, const JobOutline& outline, const Layout& layout, int rank);
 
 std::string gradient_name(const std::string& tensor);  // "gradient of qkv"

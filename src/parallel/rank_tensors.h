@@ -1,6 +1,6 @@
-// The tensors in the arena of one rank: which there are, of which shape, and which item of the memory plan each is in.
+// The tensors in the arena of one rank: their names, their shapes, and the item of the memory plan that holds each.
 //
-// plan_memory() lists them; whoever has an arena of that plan finds every tensor by this list.
+// plan_memory() lists them; code that has an arena of that plan finds every tensor by this list.
 #pragma once
 
 #include <vector>
@@ -10,21 +10,21 @@
 
 namespace plait::parallel {
 
-// What a rank has once, however many micro-batches there are.
+// The tensors that a rank has once, for any number of micro-batches.
 enum class StateTensor {
-  weights,        // flat, as the next five: parallel/flat_layout.h
+  weights,        // flat, like the next five: parallel/flat_layout.h
   gradients,      // whole ones, as backward writes them
   gradient_sums,  // ZeRO-2: this rank's part of their sums
-  master,         // weights that the optimizer updates, where they are not `weights`
+  master,         // the weights that the optimizer updates, if they are not `weights`
   exp_avg,
   exp_avg_sq,
   adamw_table,
-  scalars,          // [3]: sums of squares, of losses, and of targets that do not count
-  evaluation_sums,  // [2]: of losses, and of targets that do not count
+  scalars,          // [3]: sum of squares, sum of losses, number of targets that do not count
+  evaluation_sums,  // [2]: sum of losses, number of targets that do not count
   arrival,
   optimizer_state,
   quantized_weights,  // FP8 operands: QuantizedWeights (parallel/flat_layout.h)
-  weight_scales,      // [weights, ops::scale_floats]: ops::Quantized::scale of each
+  weight_scales,      // [weights, ops::scale_floats]: the ops::Quantized::scale of each
   rope_table,
   op_workspace,
   operand_workspace,  // model::operand_workspace_bytes()
@@ -34,15 +34,15 @@ enum class StateTensor {
 struct StateTensorPlace {
   StateTensor which = StateTensor::weights;
   model::TensorSpec spec;
-  int item = 0;  // of RankPlan::memory
+  int item = 0;  // index into the items of RankPlan::memory
 };
 
-// A tensor of a buffer that instructions name. Scratch of many buffers is in one item.
+// A tensor of a buffer that instructions name. The scratch of many buffers shares one item.
 struct BufferTensorPlace {
   BufferId buffer;
   model::TensorSpec spec;
-  bool recomputed = false;  // of a stash: an activation that backward computes again, not a gradient
-  int item = 0;             // of RankPlan::memory
+  bool recomputed = false;  // in a stash: an activation that backward computes again, not a gradient
+  int item = 0;             // index into the items of RankPlan::memory
 };
 
 struct RankTensors {
@@ -50,7 +50,7 @@ struct RankTensors {
   std::vector<BufferTensorPlace> buffers;
 };
 
-// Fills `plan.memory` and `plan.tensors`: which tensors there are, how large, and when they live. Everything else is there.
+// Fills `plan.memory` and `plan.tensors`: the tensors, their sizes and their lifetimes. The rest of `plan` must be there.
 struct RankPlan;
 void plan_memory(RankPlan& plan);
 

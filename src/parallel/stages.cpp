@@ -10,13 +10,13 @@
 namespace plait::parallel {
 namespace {
 
-// The end of a stage moves by some segments.
+// A move of the end of a stage by some segments.
 struct Shift {
   int stage = 0, segments = 0;
 };
 
-// A split, and others that are tried. Most are no better, as they take a rank above the most loaded one, which is seen from the
-// stages that change. What is not that clear is measured.
+// The best split so far, and one that is tried. Most tried splits load some rank more than the most loaded one of the best
+// split. That shows in the stages that change; other splits are measured in full.
 class Boundaries {
  public:
   Boundaries(const std::vector<double>& costs, const StageMap& map, std::vector<int> ends)
@@ -28,7 +28,7 @@ class Boundaries {
 
   const std::vector<int>& ends() const { return ends_; }
 
-  // Makes both shifts, of which `one` is of the earlier stage, if that is better.
+  // Makes both shifts if that is better. `one` is the shift of the earlier stage.
   bool improve(const Shift& one, const Shift& other) {
     if (!is_possible(one, other)) return false;
     move(one), move(other);
@@ -40,14 +40,14 @@ class Boundaries {
     return false;
   }
 
-  // A segment through several stages, which single boundaries cannot move without a detour: the ends of stage `from` and of
-  // ever more behind it, by `step`, each time that this is better.
+  // Passes segments on through several stages, which single boundaries cannot do without a detour: moves the ends of stage
+  // `from` and of ever more stages behind it by `step`, and accepts each result that is better.
   bool improve_runs(int from, int step) {
     bool improved = false;
     int known = from, to = from;  // stages before `known` are summed as they are tried
     for (; to < map_.count() - 1; ++to) {
       move({to, step});
-      // Those between keep as many as they had.
+      // The stages between keep their number of segments.
       if (begin(from) >= end(from) || end(to) >= end(to + 1) || over_ > 0) continue;
       for (; known <= to + 1; ++known) tried_[at(known)] = sum(known);
       --known;  // the next end changes it again
@@ -70,7 +70,7 @@ class Boundaries {
   std::size_t rank_of(int stage) const { return at(map_.rank_of(stage)); }
   double sum(int stage) const { return std::accumulate(costs_.begin() + begin(stage), costs_.begin() + end(stage), 0.0); }
 
-  // Every stage keeps a segment.
+  // True if every stage keeps a segment.
   bool is_possible(const Shift& one, const Shift& other) const {
     const int first = end(one.stage) + one.segments, second = end(other.stage) + other.segments;
     const bool are_neighbours = other.stage == one.stage + 1;
@@ -89,13 +89,13 @@ class Boundaries {
   void give(std::size_t rank, double cost) {
     const auto is_over = [&] {
       return ranks_[rank] + more_[rank] > std::get<0>(best_) * (1 + 1e-9) ? 1 : 0;
-    };  // not by rounding
+    };  // rounding alone is no excess
     over_ -= is_over();
     more_[rank] += cost;
     over_ += is_over();
   }
 
-  // Once for every move, if what they make is not accepted.
+  // Undoes a move that was not accepted; called once for each.
   void drop(const Shift& s) {
     ends_[at(s.stage)] -= s.segments;
     for (const int stage : {s.stage, s.stage + 1}) {
@@ -130,26 +130,26 @@ class Boundaries {
   const std::vector<double>& costs_;
   const StageMap& map_;
   std::vector<int> ends_;
-  std::vector<double> up_to_;                // cost of all segments before one
-  std::vector<double> tried_, tried_ranks_;  // cost of each stage and each rank, of the split that is tried
-  std::vector<double> stages_, ranks_;       // and of the best so far
+  std::vector<double> up_to_;                // by segment: the cost of all before it
+  std::vector<double> tried_, tried_ranks_;  // costs of stages and of ranks in the split that is tried
+  std::vector<double> stages_, ranks_;       // the same in the best split so far
   Measure best_;
-  std::vector<double> more_;  // by rank, beside the best
-  int over_ = 0;              // ranks that with it have more than any has at best
+  std::vector<double> more_;  // by rank: cost in the split that is tried, less that in the best
+  int over_ = 0;              // number of ranks whose cost with `more_` exceeds that of the best split's most loaded rank
 };
 
 }  // namespace
 
 std::vector<double> segment_costs(const model::ModelShape& s, std::int64_t sequence) {
-  // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Attention is
-  // two products over what a token sees.
+  // A product of [rows, in] and [in, out] takes 2 in out operations per token, and backward takes twice that. Attention is two
+  // products over the keys that a token sees.
   const auto products = [&](std::int64_t columns) {
     return 6.0 * static_cast<double>(s.hidden) * static_cast<double>(columns);
   };
   std::vector<double> costs;
   for (int segment = 0; segment < s.segments(); ++segment) {
     switch (s.kind(segment)) {
-      // Reads and writes a few rows per token, which is of the order of a block's elementwise work.
+      // It reads and writes a few rows per token, about as much as a block's elementwise work.
       case model::SegmentKind::embedding: costs.push_back(products(64)); break;
       case model::SegmentKind::attention:
         costs.push_back(products(s.qkv_dim() + s.attention_dim()) +
@@ -185,8 +185,8 @@ std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const S
     for (int from = 0; from < stages - 1; ++from) {
       for (const int step : {-1, 1}) improved = boundaries.improve_runs(from, step) || improved;
     }
-    // Where a rank has several stages it can give a large segment away only by taking a small one elsewhere at the same time: a
-    // block for its half.
+    // A rank with several stages can give a large segment away only by taking a small one elsewhere at the same time: a block
+    // for half of one.
     for (int first = 0; map.count() > map.ranks() && first < stages - 1; ++first) {
       for (int second = first + 1; second < stages - 1; ++second) {
         for (const int one : {-2, -1, 1, 2}) {

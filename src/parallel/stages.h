@@ -17,16 +17,16 @@ struct SegmentRange {
   friend bool operator==(const SegmentRange&, const SegmentRange&) = default;
 };
 
-// What each segment costs to compute, forward and backward, in floating-point operations per token.
+// The cost of each segment, forward and backward together, in floating-point operations per token.
 std::vector<double> segment_costs(const model::ModelShape& shape, std::int64_t sequence);
 
-// One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
-// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding
-// belongs to the first stage and the head to the last, which may have no other. It is searched for by moving boundaries: with
-// one stage per rank it is the best in all cases tried, with several nearly always within half a percent of the best.
+// One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of squares over
+// ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding belongs to the
+// first stage and the head to the last, and either may be a stage's only segment. The search moves boundaries: with one stage
+// per rank it found the best split in all cases tried, with several nearly always one within half a percent of the best.
 std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const StageMap& map);
 
-// Splits that were made before. An estimate of thousands of candidates meets few different ones.
+// Splits that were made before. An estimate of thousands of candidates needs few different ones.
 class StageSplits {
  public:
   const std::vector<SegmentRange>& split(const std::vector<double>& costs, const StageMap& map);
@@ -36,9 +36,10 @@ class StageSplits {
   std::map<Key, std::vector<SegmentRange>> known_;
 };
 
-// The split that gives each stage as many transformer blocks as parallel.stages says: a half is an attention or an MLP segment.
+// The split with as many transformer blocks in each stage as parallel.stages says; half a block is an attention or an MLP
+// segment.
 std::vector<SegmentRange> given_stages(const std::vector<double>& transformer_blocks);
-// The reverse.
+// The reverse: the number of transformer blocks in each stage.
 std::vector<double> transformer_blocks(const std::vector<SegmentRange>& stages);
 
 }  // namespace plait::parallel

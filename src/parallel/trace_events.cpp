@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double shortest_wait_us = 1;
 constexpr double inside_us = 1e-3;         // an arrow ends within its slice
-constexpr int first_device_thread = 1000;  // thread numbers of what the GPU ran, after those of streams
+constexpr int first_device_thread = 1000;  // threads for what the GPU ran are numbered after those of streams
 
 double microseconds(Clock::time_point time) {
   return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count();
@@ -43,10 +43,10 @@ class RankEvents {
     slice(compute_thread(), fmt::format("step {}", number), "step", trace.begin, trace.end, {{"step", number_}}, true);
   }
 
-  // Returns how many did not fit.
+  // Returns the number of activities that did not fit.
   std::size_t activities(const TracedStep& step) {
     std::size_t left_out = 0;
-    // Ranks that share a process share what is recorded, from before this step too.
+    // Ranks of one process share the records, which may also hold activities from before this step.
     const double from = microseconds(step.trace.origin) - 1e3;
     std::vector<const DeviceActivity*> in_order;
     for (const DeviceActivity& a : step.activities) in_order.push_back(&a);
@@ -56,7 +56,8 @@ class RankEvents {
       const DeviceActivity& a = *activity;
       const double end = microseconds(a.end);
       double begin = microseconds(a.begin);
-      // A kernel may be on the GPU before the one before it has ended, and waits there: it begins when that ends.
+      // A kernel may be on the GPU before the previous one on its stream has ended, and waits there: it begins when that one
+      // ends.
       if (a.stream >= 0) {
         const auto [before, is_first] = ended.try_emplace(a.stream, end);
         if (!is_first) begin = std::min(end, std::max(begin, std::exchange(before->second, end)));
@@ -99,7 +100,7 @@ class RankEvents {
   }
   double at(double milliseconds) const { return origin_us_ + 1e3 * milliseconds; }
 
-  // `whole`: spans the instructions below it, so it is an asynchronous event, which may overlap others.
+  // `whole`: the slice spans the instructions below it, so it is an asynchronous event, which may overlap others.
   void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args,
              bool whole = false) {
     if (whole) {
@@ -162,7 +163,7 @@ class RankEvents {
     if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin) + inside_us, at(timed.end) - inside_us));
   }
 
-  // Both ends count the messages of a direction.
+  // Each end counts the messages of a direction, so the n-th of both have the same id.
   void arrow(const char* phase, int thread, int from, int to, double time) {
     const int message = messages_[{from, to}]++;
     Json event = {{"ph", phase},
@@ -191,7 +192,7 @@ class RankEvents {
   double origin_us_ = 0;
   std::int64_t number_ = 0;
   std::map<std::pair<int, int>, int> messages_;  // by sender and receiver
-  std::set<int> named_;                          // threads of what the GPU ran
+  std::set<int> named_;                          // threads that have their names, of what the GPU ran
 };
 
 }  // namespace

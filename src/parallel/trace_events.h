@@ -17,12 +17,12 @@
 
 namespace plait::parallel {
 
-// When a traced step's instructions ran, in milliseconds since an origin on the host's steady clock.
+// The times of a traced step's instructions, in milliseconds since an origin on the host's steady clock.
 struct StepTrace {
   struct Slice {
     int instruction = 0;                     // index into the program
     double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
-    std::optional<double> ready;  // of a receive: its message could travel; of a simulated collective: all ranks had come
+    std::optional<double> ready;             // a receive: its message could travel; a simulated collective: all ranks had come
   };
   std::chrono::steady_clock::time_point origin;
   std::int64_t step = 0;      // its number, as StepRecorder::begin counts
@@ -30,9 +30,9 @@ struct StepTrace {
   std::vector<Slice> slices;  // by instruction
 };
 
-// What a GPU ran.
+// A kernel or copy that a GPU ran.
 struct DeviceActivity {
-  std::string name;  // of a kernel; or "copy", "copy to a peer", "set", with the number of bytes
+  std::string name;  // the kernel's; or "copy", "copy to a peer", "set", with the number of bytes
   int stream = -1;   // index into Program::streams; -1: another stream
   std::chrono::steady_clock::time_point begin, end;
 };
@@ -51,7 +51,7 @@ struct TraceText {
 TraceText trace_events(const Program& program, const Layout& layout, int rank, const std::string& device,
                        const std::vector<TracedStep>& steps, std::int64_t first_step, std::size_t most_bytes);
 
-// The file: what trace_events gave, of all ranks.
+// The text of the trace file. `ranks`: what trace_events gave, of all ranks.
 std::string trace_file(const std::vector<std::string>& ranks);
 
 }  // namespace plait::parallel
