@@ -119,8 +119,7 @@ class FlatLayout {
 // The FP8 operands of a rank's weights: which parameters have them, and where they lie.
 //
 // `parameter`: index into the rank's list of parameters. `values`, `transposed`: bytes from the start of
-// StateTensor::quantized_weights.
-// `scale`: index into StateTensor::weight_scales.
+// StateTensor::quantized_weights. `scale`: index into StateTensor::weight_scales.
 struct QuantizedWeight {
   std::size_t parameter = 0;
   std::size_t values = 0, transposed = 0;

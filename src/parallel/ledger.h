@@ -15,6 +15,7 @@
 // began. So waiting for the last of five buckets that were reduced one after the other is waiting for all five, and if a
 // message was late because the one before it on the same stream was late, the time is charged to that one. Time that remains
 // unexplained is `other`.
+//
 // Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
 // (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Pipeline stages
 // come to a collective one after the other: barriers and, in a pipeline, the sum of scalars (a few bytes) count entirely as

@@ -61,7 +61,7 @@ struct RankPlan {
   GraphUse graph = GraphUse::automatic;      // a step as one launch
   int zero = 0;                              // sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;               // false: the weights are the master weights
-  int micro_batches = 1;                     // per data-parallel rank and step, each of sizes.micro_batch; halves count singly
+  int micro_batches = 1;                     // per data-parallel rank and step, each of sizes.micro_batch: halves if cut
   std::int64_t global_batch = 0;             // sequences per step, all ranks
   std::int64_t sequence_length = 0;          // tokens per sequence
   Schedule schedule;                         // of all pipeline ranks
