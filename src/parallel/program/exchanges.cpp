@@ -6,7 +6,7 @@
 namespace plait::parallel {
 namespace {
 
-// Whether it may be in an exchange: what a pass does outside of its segments' computations.
+// True for instructions that may be in an exchange: those of a pass outside of its segments' computations.
 bool lies_between(const Instruction& i) {
   switch (i.kind) {
     case InstructionKind::add_residual:

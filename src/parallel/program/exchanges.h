@@ -1,5 +1,5 @@
-// Exchanges: the collectives of a pass between two of its computations, with the norms between them. Timed, priced and drawn as
-// one.
+// Exchanges: the collectives of a pass between two of its computations, with the norms between them. An exchange is timed,
+// priced and drawn as one.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace plait::parallel {
 
-// Consecutive instructions of a program, all on one stream: at least one collective, and what comes with it of the same list of
-// steps (model/segments.h).
+// Consecutive instructions of a program, all on one stream: at least one collective, and the other instructions from the same
+// list of steps (model/segments.h).
 struct Exchange {
   int first = 0, last = 0;
 };

@@ -67,8 +67,8 @@ class ProgramBuilder {
     }
   }
 
-  // Gradients come last to the first stage that is here, so among the chunks that need the batch that is the last to do so. -1:
-  // none does.
+  // The chunk that reads the batch last: of the chunks that need it, the one with the first stage, which gradients reach last.
+  // -1: no chunk needs the batch.
   int find_last_reader() const {
     int found = -1;
     for (int n = 0; n < static_cast<int>(program_.chunks.size()); ++n) {
@@ -83,7 +83,7 @@ class ProgramBuilder {
   int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
   Chunk& chunk(int index) { return program_.chunks[static_cast<std::size_t>(index)]; }
   ChunkSlots& slots(int index) { return slots_.of(index); }
-  // The chunk of this rank that holds the stage before or after; only where that is not remote.
+  // The chunk that holds a neighbouring stage, for stages on this rank only.
   int chunk_of_stage(int stage) const { return spec_.schedule.stages.chunk_of(stage); }
 
   int stream(StreamRole role, int peer = -1) {
@@ -119,12 +119,12 @@ class ProgramBuilder {
     add_message(std::move(i));
   }
 
-  // Adds what is computed of a segment until something else may come between, and the exchanges that follow it.
+  // Adds a computation of a segment and the exchanges that follow it. Something else may come between two parts.
   using Part = std::function<void()>;
-  using Parts = std::vector<Part>;  // of one segment
+  using Parts = std::vector<Part>;  // those of one segment
 
   void compute(std::span<const Pass> passes) {
-    std::vector<std::vector<Parts>> segments;  // of each pass
+    std::vector<std::vector<Parts>> segments;  // by pass
     std::vector<std::vector<std::size_t>> counts;
     for (const Pass& pass : passes) {
       segments.push_back(begin(pass));
@@ -143,7 +143,8 @@ class ProgramBuilder {
     }
   }
 
-  // What a pass computes, segment by segment in order, none without a part; takes the slots that it needs.
+  // The parts that a pass computes, by segment and in order; each segment has at least one. Takes the slots that the pass
+  // needs.
   std::vector<Parts> begin(const Pass& pass) {
     slots_.begin(pass);
     switch (pass.kind) {
@@ -176,8 +177,8 @@ class ProgramBuilder {
 
   bool reads_batch(int segment) const { return model::reads_batch(program_.kind(segment), spec_.sizes.micro_batch.documents); }
 
-  // Loaded once per micro-batch on a rank that needs it, by the first instruction that does: in ascending order, as data comes,
-  // so with those before it that will be needed later.
+  // The slot of a micro-batch's batch. The first instruction that needs the batch loads it, once. Data comes in ascending
+  // order, so earlier micro-batches that will be needed later are loaded with it.
   int batch_slot(int micro_batch) {
     for (; loaded_ <= micro_batch; ++loaded_) {
       add({.kind = InstructionKind::load_batch,
@@ -188,7 +189,7 @@ class ProgramBuilder {
     return batches_.of(micro_batch);
   }
 
-  // What instructions of a pass have alike.
+  // The fields that all instructions of a pass share.
   Instruction instruction(InstructionKind kind, const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
@@ -204,15 +205,15 @@ class ProgramBuilder {
 
   Instruction segment_instruction(InstructionKind kind, const Pass& pass, int segment) {
     Instruction i = instruction(kind, pass, segment);
-    // Of a block's weights, the gradients need nothing but what its input's have left.
+    // The weight part of a block needs only what its input part has left, not the batch.
     const bool of_block = has_norm(program_.kind(segment)) && has_output(program_.kind(segment));
     const bool needed = reads_batch(segment) && !(of_block && kind == InstructionKind::backward_weight);
     if (needed) i.batch_slot = batch_slot(pass.micro_batch);
     return i;
   }
 
-  // Adds collectives and what is computed between two of them, which is on their stream; a computation among no collectives is
-  // work like any other. `make`: the instruction of a step, with slots and places.
+  // Adds a list of steps. If it has collectives, all of it is on their stream, else its computations are on the compute stream.
+  // `make`: the instruction of a step, with slots and places.
   template <typename Make>
   void add_steps(const model::PassSteps& steps, const Make& make) {
     const bool communicates = std::ranges::any_of(steps, [](const model::PassStep& s) { return s.collective.has_value(); });
@@ -231,7 +232,7 @@ class ProgramBuilder {
     }
   }
 
-  // The same where `steps` are cut into parts for braids: each is one computation and the collectives behind it.
+  // `steps` cut into parts for braids: each is one computation and the collectives behind it.
   static std::vector<model::PassSteps> cut(const model::PassSteps& steps) {
     std::vector<model::PassSteps> parts;
     for (const model::PassStep& step : steps) {
@@ -241,7 +242,7 @@ class ProgramBuilder {
     return parts;
   }
 
-  // For how many micro-batches the same has been computed in this step.
+  // The number of micro-batches for which the same has been computed in this step; counts this one for the next call.
   int computed_before(const Instruction& i) { return computed_[{i.kind, i.segment}]++; }
 
   std::vector<Parts> forward(const Pass& pass) {
@@ -254,7 +255,7 @@ class ProgramBuilder {
         parts.push_back([this, pass, segment, steps = list[n], is_first = n == 0, is_last = n + 1 == list.size()] {
           if (is_first && segment == chunk(pass.chunk).first_segment) add_before(pass, segment);
           forward_part(pass, segment, steps);
-          // At once: collectives of the other pass of a braid come behind these.
+          // These collectives are added at once; those of the other pass of a braid come behind them.
           if (is_last && has_output(program_.kind(segment))) add_before(pass, segment + 1);
         });
       }
@@ -267,14 +268,14 @@ class ProgramBuilder {
     if (steps.front().computation == model::Computation::loss) return loss(pass, segment);
     Instruction i = steps.front().part == 0 ? segment_instruction(InstructionKind::forward, pass, segment)
                                             : instruction(InstructionKind::forward, pass, segment);
-    // Targets are for the loss, and for what several ranks tell each other of their logits.
+    // Targets are needed for the loss, and for the statistics of logits that several ranks exchange.
     if (!has_output(program_.kind(segment)) && !program_.segment(segment).partial) i.batch_slot = -1;
     i.part = steps.front().part;
     add(std::move(i));
     add_steps({steps.begin() + 1, steps.end()}, [&](InstructionKind kind) { return instruction(kind, pass, segment); });
   }
 
-  // What lies in front of a segment in forward, or behind the last segment of a chunk.
+  // Adds what lies in front of a segment in forward, or behind the last segment of a chunk.
   void add_before(const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     const bool precedes = segment < c.end_segment && has_norm(program_.kind(segment));
@@ -288,7 +289,7 @@ class ProgramBuilder {
     add(std::move(i));
   }
 
-  // `i` of backward: where its gradients are.
+  // Sets the slots of gradients in an instruction of backward.
   Instruction in_backward(Instruction i, const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
@@ -303,7 +304,7 @@ class ProgramBuilder {
     return i;
   }
 
-  // What a segment's backward adds to weight gradients.
+  // Says for an instruction that writes weight gradients whether it adds to them or overwrites them.
   Instruction adding(Instruction i) {
     i.accumulate = computed_before(i) > 0 && !reduces_every_micro_batch();
     i.accumulate_tokens = spec_.tied_here || i.accumulate;
@@ -325,7 +326,7 @@ class ProgramBuilder {
     std::vector<Parts> segments;
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
       Parts& parts = segments.emplace_back();
-      // What has to be there first.
+      // The received gradient and the recomputed norm have to be there first.
       const model::PassSteps received = c.next_rank >= 0 ? model::received_gradient_steps(spec_.sizes) : model::PassSteps();
       if (segment == c.last_segment() && (!received.empty() || program_.segment(segment).recomputes_norm)) {
         parts.push_back([this, pass, received, end = c.end_segment] {
@@ -346,7 +347,8 @@ class ProgramBuilder {
     return segments;
   }
 
-  // A computation of backward_input and the collectives behind it; behind the last one, what leads to the segment before.
+  // A computation of backward_input and the collectives behind it. Behind the last one come the steps that lead to the segment
+  // before.
   void input_part(const Pass& pass, int segment, const model::PassSteps& steps, bool is_last) {
     const Chunk& c = chunk(pass.chunk);
     if (is_last) recompute(pass, segment - 1);  // needs nothing of this segment, so it goes on behind it
@@ -388,13 +390,13 @@ class ProgramBuilder {
 
   bool reduces_every_micro_batch() const { return spec_.zero >= 2; }
 
-  // On the stream of its purpose; `of` has all but the kind.
+  // Adds a collective on the stream of its purpose; `of` has every field but kind and stream.
   void add_collective(Instruction of) {
     of.kind = InstructionKind::collective;
     of.stream = stream(stream_role(of.collective.purpose));
     add(std::move(of));
   }
-  // Over the whole of a bucket. Where `destination` is another buffer, this rank keeps its share of the sum there.
+  // A collective over a whole bucket. If `destination` is another buffer, this rank keeps its share of the sum there.
   Collective over_bucket(Operation operation, const Group& group, Purpose purpose, BufferKind source, BufferKind destination,
                          int bucket) const {
     const Bucket& b = spec_.buckets[static_cast<std::size_t>(bucket)];
@@ -432,20 +434,21 @@ class ProgramBuilder {
       const int bucket = static_cast<int>(b);
       spec_.buckets[b].further().for_each([&](Axis axis) {
         const Group group = group_along(axis);
-        // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
+        // Stages come to this reduction one after the other. The barrier tells waiting for another stage apart from the
+        // reduction itself.
         if (axis == stage_axis && !met)
           add_collective({.collective = {Operation::barrier, group, Purpose::gradients, arrival, arrival, {}, 1, scalar}});
         met = met || axis == stage_axis;
         Collective sum = over_bucket(Operation::sum, group, Purpose::gradients, BufferKind::gradient_sums,
                                      BufferKind::gradient_sums, bucket);
-        if (spec_.zero > 0) sum.elements = spec_.buckets[b].shard_elements();  // what the first reduction has left here
+        if (spec_.zero > 0) sum.elements = spec_.buckets[b].shard_elements();  // as the first reduction has left it
         add_collective({.bucket = bucket, .collective = sum});
       });
     }
     add({.kind = InstructionKind::gradient_norm});
     add_collective({.collective = {Operation::sum, groups::world, Purpose::scalars, scalars, scalars, {}, 3, scalar}});
     add({.kind = InstructionKind::update});
-    // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
+    // The order is that in which the next forward needs the buckets: the embedding's is the last of the flat buffer.
     const int on = spec_.zero > 0 ? stream(stream_role(Purpose::weights)) : 0;
     for (std::size_t b = spec_.buckets.size(); b-- > 0;) {
       const int bucket = static_cast<int>(b);
@@ -491,19 +494,19 @@ class ProgramBuilder {
   const ProgramSpec& spec_;
   Program program_;
   RankSlots slots_;
-  int lane_ = 0;  // of the pass whose segment is being added
+  int lane_ = 0;  // lane of the pass whose segment is being added
   SlotTable batches_;
   int last_reader_ = -1;                                     // chunk
-  int loaded_ = 0;                                           // micro-batches, into batches_
-  std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and segment
-  std::map<int, int> reduced_;                               // micro-batches, by bucket
-  std::vector<std::set<int>> missing_;                       // by bucket: segments whose gradients it still waits for
+  int loaded_ = 0;                                           // number of micro-batches loaded into batches_
+  std::map<std::pair<InstructionKind, int>, int> computed_;  // number of micro-batches, by kind and segment
+  std::map<int, int> reduced_;                               // number of micro-batches, by bucket
+  std::vector<std::set<int>> missing_;                       // by bucket: segments whose gradients are still to come
   std::vector<std::pair<int, int>> complete_;                // (bucket, micro-batch) to be reduced
   std::vector<int> exposed_;                                 // messages that the next computation has to wait for
 };
 
-// Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. Which one it is follows
-// from the schedule alone; an evaluation uses the first slots only.
+// Names in each send the buffer of the receiver that the message fills: a message goes straight into the buffer in which its
+// receiver keeps it. The schedule alone decides which one that is; an evaluation uses the first slots only.
 void name_places(Program& program, const ProgramSpec& spec, bool training) {
   std::map<int, std::map<PassMessage, int>> slots;  // by receiver
   for (Instruction& i : program.instructions) {

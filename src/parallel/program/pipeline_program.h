@@ -1,4 +1,4 @@
-// From a schedule to a rank's program: segments, messages, buffers and what waits for what.
+// Makes a rank's program from a schedule: segments, messages, buffers and waits.
 //
 // Nothing here depends on the schedule. Slots are handed out in the order of the passes, messages are received one pass ahead
 // (or earlier, Schedule::times), and waits follow from which instructions use the same buffer on different streams.
@@ -18,7 +18,7 @@ struct ProgramSpec {
   model::SegmentSizes sizes;
   std::vector<SegmentRange> stages;
   int rank = 0;                 // pipeline rank
-  std::vector<Bucket> buckets;  // of the rank's flat layout
+  std::vector<Bucket> buckets;  // those of the rank's flat layout
   int zero = 0;
   DType gradient_type = DType::f32;
   // false, for comparison: compute stands still while sums, gradients and messages are on their way.

@@ -7,7 +7,7 @@
 namespace plait::parallel {
 namespace {
 
-// Some buckets, and where they were looked up, which of them each segment is in.
+// Some buckets and, if they were looked up, those of each segment.
 struct BucketList {
   const std::vector<Bucket>& all;
   const BucketsOfSegments* of_segments = nullptr;
@@ -100,7 +100,7 @@ void UseList::of_segment() {
   if (segment.quantized) reads_weights(i_.segment, quantized_weights);
 }
 
-// Between a segment and the one before it: add_residual and norm.
+// The uses of add_residual and norm, between a segment and the one before it.
 void UseList::of_norm() {
   const bool is_norm = i_.kind == InstructionKind::norm, adds = !is_norm || i_.adds_residual;
   if (adds) {
@@ -110,7 +110,7 @@ void UseList::of_norm() {
     reads_weights(i_.segment - 1);
   }
   if (!is_norm) return;
-  if (!adds) reads(input_buffer(p_, i_, i_.segment));  // else as it has just been written
+  if (!adds) reads(input_buffer(p_, i_, i_.segment));  // else its input is the sum that it has just written
   begins(norm_buffer(i_));
   reads_weights(i_.segment);
 }
@@ -125,7 +125,7 @@ void UseList::of_norm_backward() {
   adds_gradients(BufferKind::norm_gradients);
 }
 
-// The sums are in the memory of the whole gradients unless those are sharded, so they are used together.
+// Unless they are sharded, the sums are in the memory of the whole gradients, so both are used together.
 void UseList::of_collective() {
   const Collective& c = i_.collective;
   if (c.source != c.destination) updates(c.source);

@@ -12,7 +12,7 @@
 namespace plait::parallel {
 namespace {
 
-// Instructions of a program that the picture shows as one.
+// Some instructions of a program that the picture shows as one pass.
 struct DrawnPass {
   char letter = 'F';
   int chunk = -1, micro_batch = -1;
@@ -30,7 +30,7 @@ bool is_weight_pass(const Program& program, const Instruction& i) {
   return i.kind == InstructionKind::backward_weight && has_output(program.kind(i.segment));
 }
 
-// Whether some weight part is computed later than right after the input part of its segment.
+// True if some weight part is computed later than right after the input part of its segment.
 bool splits_backward(const Program& program) {
   std::map<WhichBatch, const Instruction*> previous;  // of a segment
   for (const Instruction& i : program.instructions) {
@@ -43,7 +43,7 @@ bool splits_backward(const Program& program) {
   return false;
 }
 
-// Those whose weight parts come between their input parts: some programs have whole backwards beside split ones.
+// The backwards whose weight parts come between their input parts: some programs have whole backwards beside split ones.
 std::set<WhichBatch> whole_backwards(const Program& program) {
   std::set<WhichBatch> weighed, whole;
   for (const Instruction& i : program.instructions) {
@@ -53,7 +53,7 @@ std::set<WhichBatch> whole_backwards(const Program& program) {
   return whole;
 }
 
-// `split`: some backwards of the programs are.
+// The passes to draw. `split`: some backwards of the programs are split.
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   const std::set<WhichBatch> whole = whole_backwards(program);
   std::vector<DrawnPass> passes;
@@ -77,7 +77,7 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   return passes;
 }
 
-// Nothing where there is only one.
+// The letters of a chunk; "" if there is only one chunk.
 std::string chunk_suffix(int chunk, std::size_t chunks) { return chunks > 1 ? chunk_letters(chunk) : ""; }
 
 std::string label(const DrawnPass& pass, std::size_t chunks) {
@@ -111,7 +111,7 @@ class Grid {
   Grid(const ProgramSet& set, const GridOptions& options) : set_(condensed(set)), options_(options) {
     if (options.marked_rank >= 0) {
       Coordinates c = set.layout.coordinates(options.marked_rank);
-      // Of ranks that run the same program, condensed() has kept some others.
+      // condensed() keeps only some of the ranks that run the same program.
       for (const Axis axis : set_.layout.axes()) c[axis] = std::min(c[axis], set_.layout.size(axis) - 1);
       options_.marked_rank = set_.layout.rank(c);
       column_ = set_.layout.moved(options_.marked_rank, stage_axis, 0);
@@ -121,7 +121,7 @@ class Grid {
     for (const RankProgram& p : set_.programs) passes_.push_back(passes_of(p.program, split));
     costs_.resize(set_.programs.size());
     for (std::size_t p = 0; p < set_.programs.size(); ++p) {
-      // All at the pass's beginning: whatever it yields is there at its end.
+      // A pass's first instruction takes all of its time, so whatever the pass yields is there at its end.
       costs_[p].resize(set_.programs[p].program.instructions.size());
       for (const DrawnPass& pass : passes_[p]) costs_[p][static_cast<std::size_t>(pass.first)] = pass.units;
     }
@@ -184,7 +184,7 @@ class Grid {
     return line;
   }
 
-  // The pass that the marked instruction belongs to, or that its message or buffer serves; -1: none.
+  // The pass to which the marked instruction belongs, or which its message or buffer serves; -1: none.
   int marked_pass(const Program& program, const std::vector<DrawnPass>& passes) const {
     if (options_.marked_instruction < 0) return -1;
     const Instruction& i = program.at(options_.marked_instruction);

@@ -12,13 +12,13 @@ namespace plait::parallel {
 
 struct RankProgram {
   Program program;
-  std::vector<Bucket> buckets;  // of the rank's flat layout
+  std::vector<Bucket> buckets;  // those of the rank's flat layout
 };
 
 struct ProgramSet {
   Layout layout;
   ModelEnds ends;
-  std::vector<model::Segment> segments;  // of the model
+  std::vector<model::Segment> segments;  // all segments of the model
   int micro_batches = 1;                 // one in evaluation
   int zero = 0;
   Documents documents = Documents::joined;
@@ -38,18 +38,18 @@ struct ProgramSet {
   int head() const { return segment_count() - 1; }
 };
 
-// The same programs on fewer ranks, for work that grows with their number: of an axis along which all ranks run the
-// same program, two ranks stay (all of the pipeline's do). Two do all that more of them would, as they all do the same at the
-// same time. Coordinates of a rank that stays are what they were.
+// The same programs on fewer ranks, for work that grows with their number. Along an axis on which all ranks run the same
+// program, two ranks stay; along the pipeline all stay. Two ranks do all that more would, as they all do the same at the same
+// time. Ranks that stay keep their coordinates.
 ProgramSet condensed(const ProgramSet& set);
 
-// All over which the programs run something, ascending.
+// All groups, with their streams, over which the programs run something, ascending.
 std::vector<GroupStream> groups_of(const ProgramSet& set);
 
 bool is_send(InstructionKind kind);
 bool is_receive(InstructionKind kind);
 
-// (chunk, slot) of the receiver's buffer, of a receive and of the send that fills it.
+// The (chunk, slot) of the receiver's buffer, for a receive and for the send that fills it.
 std::pair<int, int> place_received(const Instruction& receive);
 std::pair<int, int> place_filled(const Instruction& send);
 

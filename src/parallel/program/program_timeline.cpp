@@ -52,14 +52,14 @@ class Simulation {
 
  private:
   struct StreamProgress {
-    std::vector<int> list;  // of its instructions in one step
-    int done = 0;           // over all steps
-    double end = 0;         // of the last one
+    std::vector<int> list;  // its instructions in one step
+    int done = 0;           // instructions done, over all steps
+    double end = 0;         // end of the last one
   };
   struct Rank {
     const Program* program = nullptr;
     std::vector<StreamProgress> streams;
-    std::map<GroupStream, int> group_streams;  // where its collectives are
+    std::map<GroupStream, int> group_streams;  // the stream of each group's collectives
     std::map<GroupStream, std::vector<int>> groups;
   };
   struct Head {
@@ -82,7 +82,7 @@ class Simulation {
     return timeline_.ranks[static_cast<std::size_t>(rank)][first + static_cast<std::size_t>(instruction)];
   }
 
-  // What an instruction waits for and has not run.
+  // An instruction that this one waits for and that has not run.
   std::optional<int> awaited(int rank, Head h) {
     for (const int w : at(rank).program->at(h.instruction).waits) {
       const int step = w < h.instruction ? h.step : h.step - 1;
@@ -147,7 +147,7 @@ class Simulation {
     return true;
   }
 
-  // Why the head of stream `id` cannot run, and which stream would have to move first.
+  // The stream that would have to move before the head of stream `id` can run. `reason`: why, for the user.
   StreamId blocker(StreamId id, std::string& reason) {
     const Head h = *head(id);
     const Instruction& i = at(id.rank).program->at(h.instruction);
@@ -180,7 +180,7 @@ class Simulation {
       id = blocker(id, reason);
       timeline_.deadlock.push_back({rank, instruction, reason});
     }
-    // What leads into a circle is not part of it.
+    // The instructions that lead into a circle are not part of it.
     const auto start = std::find(seen.begin(), seen.end(), id);
     std::vector<BlockedInstruction>& chain = timeline_.deadlock;
     if (start != seen.end()) chain.erase(chain.begin(), chain.begin() + (start - seen.begin()));

@@ -23,18 +23,18 @@ struct BlockedInstruction {
 struct ProgramTimeline {
   std::vector<std::vector<std::optional<TimedInstruction>>> ranks;  // [rank][step × instructions + index]; nothing: never ran
   double end = 0;
-  // Empty unless there is a deadlock: who waits for whom, each for the next; the last waits for one of those before it, or for
-  // something that never happens.
+  // The instructions that wait for each other in a deadlock, each for the next; the last one waits for one of those before it,
+  // or for something that never happens. Empty if there is no deadlock.
   std::vector<BlockedInstruction> deadlock;
 };
 
-// What an instruction costs, in any unit.
+// The time that an instruction takes, in any unit.
 using InstructionCost = std::function<double(int rank, int index)>;
 
 // Runs `steps` optimizer steps. An instruction runs when it is at the head of its stream and what it waits for is done. A send
 // or receive also needs its other end to have reached it, and a collective all ranks of its group. So nothing is buffered on
 // the way: programs that run here run with any buffering. Messages between two ranks match in the order in which each side
-// lists them. Indices, streams and peers must be valid; nothing else is required.
+// lists them. Indices, streams and peers must be valid; programs need not be correct otherwise.
 ProgramTimeline simulate(const ProgramSet& set, int steps, const InstructionCost& cost);
 
 }  // namespace plait::parallel

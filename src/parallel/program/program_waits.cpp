@@ -11,7 +11,7 @@ namespace {
 // position of the first step stands for the previous step.
 constexpr int none = -1;
 
-// Goes through the positions in order. Of each it knows what is sure to have run before: on each stream the latest position.
+// Goes through the positions in order. For each, it knows the latest position on each stream that is sure to have run before.
 class Walk {
  public:
   explicit Walk(const Program& program)
@@ -21,7 +21,7 @@ class Walk {
         known_(2 * program.instructions.size() * streams_, none),
         last_on_stream_(streams_, none) {}
 
-  // What the instruction before it on its stream and those that it waits for have known.
+  // Starts with what is known at the instruction before it on its stream and at those that it waits for.
   void begin(int position) {
     position_ = position;
     const Instruction& i = program_.at(position % count_);
@@ -51,7 +51,7 @@ class Walk {
   std::vector<int> last_on_stream_;
 };
 
-// What each instruction reads and writes, with buffers numbered.
+// The buffers that each instruction reads and writes, as numbers.
 struct Use {
   int buffer = 0;
   bool writes = false;
@@ -75,7 +75,8 @@ Uses number_uses(const Program& program, const std::vector<Bucket>& buckets) {
   return uses;
 }
 
-// In quarters of a block. A segment is half a block, or like one; in parts, each of them has its share of that.
+// The work of an instruction in quarters of a block. A segment counts as half a block, and each of its parts has an equal
+// share.
 int quarters(const Program& program, const Instruction& i) {
   return computes_segment(i.kind) ? 2 / parts_of(program.segment(i.segment), i.kind) : 0;
 }
@@ -99,7 +100,7 @@ void derive_waits(Program& program, const std::vector<Bucket>& buckets) {
       needed.push_back(last_write[static_cast<std::size_t>(use.buffer)]);
       if (use.writes) needed.insert(needed.end(), reads_of(use), reads_of(use) + streams);
     }
-    // Latest first: it often implies the others.
+    // The latest comes first: it often implies the others.
     std::erase(needed, none);
     std::sort(needed.rbegin(), needed.rend());
     for (const int other : needed) {
@@ -142,7 +143,7 @@ void find_computed_beside(Program& program) {
     Instruction& i = program.instructions[static_cast<std::size_t>(n)];
     if (program.stream_of(i).role != StreamRole::exchange) continue;
     for (const int awaited : i.waits) {
-      // A later one is the step's before it.
+      // A wait for a later instruction is for its run in the step before.
       if (awaited < n && is_computed(awaited)) input = std::max(input, awaited);
     }
     if (!communicates_in_pass(i)) continue;

@@ -1,4 +1,4 @@
-// What follows from the buffers that instructions use: what each has to wait for, and so what may run at the same time.
+// Waits, which follow from the buffers that instructions use, and what may therefore run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,22 @@
 
 namespace plait::parallel {
 
-// Fills the waits of a program from its buffer uses, this step's and the previous one's; leaves out those that others imply.
-// Waits that are there already stay. `buckets`: of the rank's flat layout.
+// Fills the waits of a program from its buffer uses, this step's and the previous one's, without waits that others imply. Waits
+// that are there already stay. `buckets`: those of the rank's flat layout.
 void derive_waits(Program& program, const std::vector<Bucket>& buckets);
 
-// Fills Instruction::beside of a program whose waits are filled: what is computed while an exchange is under way, from where
-// its input is there to where its result is needed.
+// Fills Instruction::beside of a program whose waits are filled: the work computed while an exchange is under way, from the
+// moment its input is there to the moment its result is needed.
 void find_computed_beside(Program& program);
 
-// What streams and waits of a program, which are filled, say of the order in which its instructions run, in every step but the
-// first.
+// The order in which a program's instructions run, as far as its streams and waits, which are filled, settle it, in every step
+// but the first.
 class ProgramOrder {
  public:
   explicit ProgramOrder(const Program& program);
 
-  // The last instruction of `stream` that is sure to have run when instruction `n` begins; as n - count() where it is one of
-  // the step before; nothing before that step is looked at: -count() - 1.
+  // The last instruction of `stream` that is sure to have run when instruction `n` begins: its index, or its index - count() if
+  // it ran in the step before. -count() - 1 if there is none in these two steps.
   int last_before(int n, int stream) const;
   int count() const { return count_; }
 
