@@ -30,19 +30,19 @@ std::string name_of(const Program& program, int index);
 // For each program, the first rank that runs it.
 std::vector<int> ranks_of_programs(const ProgramSet& set);
 
-// Enough to cover all steps: a wait reaches back at most one step.
+// Two steps cover all: a wait reaches back at most one step.
 constexpr int validated_steps = 2;
 
-// All checks below may rely on what this one has established: every index is in bounds, every instruction belongs to the rank
-// and is on a stream that may run it, and the stages make up the model.
+// All checks below may rely on what this one establishes: every index is in bounds, every instruction belongs to the rank and
+// is on a stream that may run it, and the stages make up the model.
 void check_structure(const ProgramSet& set, ProblemList& problems);
 
-// Of the rank alone.
-void check_complete(const ProgramSet& set, int rank, ProblemList& problems);  // each instruction once
-void check_values(const ProgramSet& set, int rank, ProblemList& problems);  // what instructions find in buffers, in list order
-void check_races(const ProgramSet& set, int rank, ProblemList& problems);   // that no order which streams allow breaks that
+// Checks of one rank alone.
+void check_complete(const ProgramSet& set, int rank, ProblemList& problems);  // each instruction is there once
+void check_values(const ProgramSet& set, int rank, ProblemList& problems);    // buffers hold the values that are read
+void check_races(const ProgramSet& set, int rank, ProblemList& problems);     // no order that streams allow breaks that
 
-// Between ranks.
+// Checks between ranks.
 void check_messages(const ProgramSet& set, ProblemList& problems);
 void check_collectives(const ProgramSet& set, ProblemList& problems);
 void check_deadlock(const ProgramSet& set, ProblemList& problems);

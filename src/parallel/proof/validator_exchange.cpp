@@ -1,4 +1,4 @@
-// What ranks do together: messages, collectives, and that nobody waits in a circle.
+// Checks of what ranks do together: messages and collectives match, and nobody waits in a circle.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -19,7 +19,7 @@ std::vector<int> messages_on(const Program& program, const StreamSpec& stream) {
   return list;
 }
 
-// What a message carries, said alike by both ends: whose output, or the gradient of whose output.
+// The content of a message, the same for both ends: an output, or the gradient of one.
 struct Cargo {
   bool gradient = false;
   int micro_batch = 0, stage = 0;
@@ -58,7 +58,7 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
     }
     const Instruction &send = sender.at(sent[n]), &receive = receiver.at(received[n]);
     const Cargo goes = cargo(sender, send), comes = cargo(receiver, receive);
-    // Whatever follows is likely off as well.
+    // Later messages are likely off as well, so only the first is reported.
     if (goes != comes) {
       return problems.add(to, received[n],
                           "receives " + to_string(comes) + ", but what rank " + std::to_string(from) + " sends next is " +
@@ -71,7 +71,7 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
   }
 }
 
-// What has the same ranks and the same purpose, as far as streams tell purposes apart, may be one communicator.
+// The groups of a rank that may share a communicator: those with the same ranks and, as far as streams tell, the same purpose.
 std::vector<std::vector<GroupStream>> communicators(const ProgramSet& set, int rank) {
   std::map<std::pair<StreamRole, std::vector<int>>, std::vector<GroupStream>> by_members;
   for (const GroupStream& group : groups_of(set)) by_members[{group.role, set.members(group.group, rank)}].push_back(group);
@@ -90,7 +90,8 @@ std::vector<int> collectives_of(const Program& program, const std::vector<GroupS
   return list;
 }
 
-// What all members must have alike. Ranks of other stages hold other buckets; of those they share only the sizes are the same.
+// The properties of a collective that must be the same on all members. Ranks of other stages hold other buckets; the buckets
+// that they share have only their sizes in common.
 auto signature(const ProgramSet& set, int rank, const Instruction& i) {
   const Collective& c = i.collective;
   const bool same_stages = !c.group.axes.contains(stage_axis);
@@ -110,7 +111,7 @@ void check_communicator(const ProgramSet& set, int rank, const std::vector<Group
     problems.add(rank, n, "is on another stream than " + name_of(set.program(rank), mine.front()) + ", of the same ranks");
     return;
   }
-  // Everyone is compared with the first.
+  // Every member is compared with the first.
   if (rank == members.front()) return;
   const Program& first = set.program(members.front());
   const std::vector<int> theirs = collectives_of(first, groups);

@@ -1,4 +1,4 @@
-// That all orders which streams and waits allow give what the order of the list gives.
+// Checks that every order that streams and waits allow gives what the order of the list gives.
 #include <algorithm>
 #include <map>
 
@@ -43,19 +43,20 @@ class RaceCheck {
     int buffer = 0;
     bool writes = false;
   };
-  // Earlier accesses stand for those before them: they are ordered, or have been reported.
+  // The last accesses of a buffer. Earlier ones need no check: they are ordered before these, or have been reported.
   struct History {
     int write = none;
-    std::vector<int> reads;  // since then, by stream
+    std::vector<int> reads;  // since that write, by stream
   };
 
   const Instruction& at(int position) const { return program_.at(position % count_); }
   std::size_t stream(int position) const { return static_cast<std::size_t>(at(position).stream); }
 
-  // Vector clocks (Mattern 1989): of each instruction, how many of every stream's are sure to have run before it.
+  // Vector clocks (Mattern 1989): for each instruction, the number of instructions of every stream that are sure to have run
+  // before.
   void keep_clocks() {
     clocks_.assign(places_.size() * streams_, 0);
-    std::vector<std::vector<int>> after(streams_, std::vector<int>(streams_, 0));  // by stream, when its last one has run
+    std::vector<std::vector<int>> after(streams_, std::vector<int>(streams_, 0));  // by stream: after its last instruction
     std::vector<std::vector<int>> done(places_.size());
     for (int position = 0; position < validated_steps * count_; ++position) {
       std::vector<int> clock = after[stream(position)];
@@ -107,7 +108,7 @@ class RaceCheck {
   ProblemList& problems_;
   int count_;
   std::size_t streams_;
-  std::vector<int> places_;  // by position: how many of its stream's have run when it has
+  std::vector<int> places_;  // by position: number of its stream's instructions up to it
   std::vector<int> clocks_;  // [position][stream]
   std::map<BufferId, int> numbers_;
   std::vector<std::vector<NumberedUse>> uses_;  // by instruction

@@ -1,4 +1,4 @@
-// That programs are well formed, and made of the instructions that an optimizer step takes.
+// Checks that programs are well formed, and consist of the instructions that an optimizer step takes.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -15,7 +15,7 @@ bool is_quantized(const ProgramSet& set, const Bucket& bucket) {
   return std::ranges::any_of(bucket.segments, [&](int segment) { return set.segment(segment).quantized; });
 }
 
-// What makes two instructions the same piece of work.
+// The properties that make two instructions the same piece of work.
 auto identity(const Instruction& i) {
   const Collective& c = i.collective;
   return std::tuple(i.kind, i.part, i.micro_batch, i.chunk, i.segment, i.bucket,
@@ -23,13 +23,13 @@ auto identity(const Instruction& i) {
                     c.group, c.purpose, c.source, c.destination, c.tensor);
 }
 
-// A collective of a pass is not listed: which of them there are follows from what the pass's computations leave to be done
-// (check_values()).
+// The instructions that the list of expected ones has. Collectives of a pass are not listed: they follow from what the pass's
+// computations leave to be done (check_values()).
 bool is_listed(const Instruction& i) {
   return !communicates_in_pass(i) && i.kind != InstructionKind::round_norm && i.kind != InstructionKind::round_gradient;
 }
 
-// Every listed instruction of the rank's step, as far as identity() looks.
+// Every listed instruction of the rank's step, with the fields that identity() reads.
 std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) {
   using enum InstructionKind;
   const Program& program = set.program(rank);
@@ -113,14 +113,14 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
 bool may_run(const StreamSpec& stream, const Instruction& i, const Program& program) {
   using enum InstructionKind;
   switch (i.kind) {
-    // All on one stream: they share scratch memory.
+    // These are all on one stream: they share scratch memory.
     case forward:
     case loss:
     case backward_input:
     case backward_weight:
     case gradient_norm:
     case update: return stream.role == StreamRole::compute;
-    // Between collectives of activations.
+    // These lie between collectives of activations.
     case add_residual:
     case norm:
     case round_norm:
@@ -165,7 +165,8 @@ class RankStructure {
                        [&](const Chunk& c) { return segment >= c.first_segment && segment < c.end_segment; });
   }
 
-  // Of a micro-batch, in one of the rank's chunks or at its end; a collective over the tensor that it names, which is there.
+  // True for an instruction of a micro-batch in one of the rank's chunks or at its end. A collective must name a tensor that is
+  // there.
   bool is_of_a_pass(const Instruction& i) const {
     if (i.micro_batch < 0 || i.micro_batch >= set_.micro_batches || i.bucket != -1) return false;
     if (i.chunk < 0 || i.chunk >= std::ssize(program_.chunks)) return false;
@@ -181,7 +182,7 @@ class RankStructure {
     return c.source == c.destination && c.source == pass_buffer(program_, i, *c.tensor);
   }
 
-  // A gather into memory of others is behind a collective of theirs, which says that it is free.
+  // A gather into other ranks' memory must come behind a collective with them, which says that the memory is free.
   void check_gathers() {
     for (const Exchange& e : exchanges_of(program_)) {
       for (int n = e.first; n <= e.last; ++n) {
@@ -250,10 +251,10 @@ class RankStructure {
     }
   }
 
-  // Memory of a norm that is recomputed is used for other things after forward.
+  // The memory of a recomputed norm has other uses after forward.
   template <typename Report>
   void check_norm(const Instruction& i, const Report& problem) {
-    const bool received = i.segment == program_.chunk_of(i).end_segment;  // what the next stage sends
+    const bool received = i.segment == program_.chunk_of(i).end_segment;  // the gradient that the next stage sends
     const bool recomputed = !received && set_.segment(i.segment).recomputes_norm;
     if (i.recomputed == recomputed) return;
     problem(recomputed ? "uses the norm that forward has not kept" : "uses a recomputed norm, but forward keeps it");
@@ -288,8 +289,8 @@ class RankStructure {
   ProblemList& problems_;
 };
 
-// That the chunks of the pipeline ranks of one data and tensor coordinate are stages 0, 1, .. of the whole model, and name the
-// ranks of their neighbours.
+// Checks, for one data and tensor coordinate, that the chunks of its pipeline ranks are stages 0, 1, .. of the whole model and
+// name the ranks of their neighbours.
 void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) {
   struct Stage {
     int pipeline = 0;

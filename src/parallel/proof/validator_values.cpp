@@ -10,14 +10,14 @@
 namespace plait::parallel {
 namespace {
 
-// What has still to be done to a value before it may be read, step by step.
+// A step that has still to be done to a value before it may be read.
 struct Pending {
   enum class Step {
-    sum,     // ranks of `axes` have parts of a sum
-    max,     // and parts of a tensor, each with the largest element of its own
+    sum,     // the ranks of `axes` have parts of a sum
+    max,     // they have parts of a tensor, each with the largest element of its own
     round,   // this rank's rows are to be rounded, with the scale that was agreed on
-    gather,  // they have rows, or columns, of it
-    loss     // logits: their gradient is what others read
+    gather,  // they have rows, or columns, of the value
+    loss     // these are logits, but others read their gradient
   };
   Step step = Step::sum;
   AxisSet axes;
@@ -26,7 +26,7 @@ struct Pending {
 
 struct Value {
   int micro_batch = -1, step = -1;
-  int segment = -1;  // in a lane; other buffers are for one segment's value
+  int segment = -1;  // for a lane; any other buffer holds one segment's values only
   std::vector<Pending> pending = {};
   friend bool operator==(const Value&, const Value&) = default;
 };
@@ -55,10 +55,10 @@ std::string to_string(const Pending& pending) {
   throw InternalError("to_string: unknown pending step");
 }
 
-// What has been added up in one place since it was last reduced or, for the losses, in this step.
+// A sum in one place since it was last reduced or, for the losses, since the step began.
 struct Sum {
   int contributions = 0;
-  int micro_batch = -1;  // of the last one
+  int micro_batch = -1;  // that of the last contribution
 };
 
 // Gradients of one segment in a bucket. The two parts of backward write different parameters.
@@ -68,16 +68,16 @@ struct GradientParts {
 
 struct BucketState {
   std::map<int, GradientParts> segments;
-  Sum table;           // of the embedding and a tied head together, in the bucket that has them
-  int reductions = 0;  // over replicas, in this step
-  AxisSet summed;      // over further axes
-  // Its weights as FP8 operands: updates that were in those whose scales were found last, and that were quantized last; whether
-  // ranks that share the weights have told each other the scales.
+  Sum table;           // the table of the embedding and a tied head together, in the bucket that has them
+  int reductions = 0;  // reductions over replicas in this step
+  AxisSet summed;      // further axes over which gradients were summed
+  // The bucket's weights as FP8 operands: the number of updates in the weights when their scales were last found, and when they
+  // were last quantized. `scales_shared`: ranks that share the weights have told each other the scales.
   int scaled = 0, quantized = 0;
   bool scales_shared = true;
 };
 
-// In a buffer.
+// The weights in a buffer.
 struct Weights {
   int updates = 0;
   bool whole = true;  // false after an update of this rank's shard
@@ -153,7 +153,7 @@ class SymbolicRank {
     }
   }
 
-  // Of buckets and scalars.
+  // A collective over buckets or scalars.
   void collective(const Instruction& i) {
     switch (i.collective.destination.kind) {
       case BufferKind::arrival: met_ = true; return;
@@ -170,7 +170,7 @@ class SymbolicRank {
 
   static bool is_lane(BufferKind kind) { return row_of(kind).owner == BufferOwner::lane; }
 
-  // The step that an instruction does to what is in the buffer already; nothing where it does none.
+  // The step that an instruction does to the value in a buffer; nothing if it does none.
   std::optional<Pending> does(const Instruction& i, const BufferId& buffer) const {
     switch (i.kind) {
       case InstructionKind::collective: return Pending{step_of(i.collective.operation), i.collective.group.axes};
@@ -182,7 +182,7 @@ class SymbolicRank {
     }
   }
 
-  // Whether it puts a new value there.
+  // True if the instruction puts a new value into the buffer.
   bool produces(const Instruction& i, const BufferId& buffer) const {
     switch (i.kind) {
       case InstructionKind::load_batch:
@@ -203,7 +203,8 @@ class SymbolicRank {
     }
   }
 
-  // Rows that this rank has of what segment `segment` reads: to be gathered from all, as they are or rounded with one scale.
+  // Steps for an input of segment `segment` of which this rank has its own rows: they are gathered from all, as they are or
+  // rounded with one scale.
   std::vector<Pending> own_rows(int segment) const {
     using enum Pending::Step;
     if (!set_.segment(segment).by_rows) return {};
@@ -211,7 +212,7 @@ class SymbolicRank {
     return {{max, sharing}, {round, {}}, {gather, sharing}};
   }
 
-  // Before the next of the computations that forward or backward_input is made of.
+  // Steps before the next of the computations that make up forward or backward_input.
   std::vector<Pending> left_between_parts(const Instruction& i) const {
     const model::Segment& segment = set_.segment(i.segment);
     const auto& between = i.kind == InstructionKind::forward ? segment.in_forward : segment.in_backward;
@@ -220,7 +221,7 @@ class SymbolicRank {
     return {{step_of(next.operation), next.axes}};
   }
 
-  // What a new value has still to go through.
+  // The steps that a new value has still to go through.
   std::vector<Pending> left_by(const Instruction& i, const BufferId& buffer) const {
     using enum Pending::Step;
     const model::Segment& segment = set_.segment(std::min(std::max(i.segment, 0), set_.head()));
@@ -249,18 +250,18 @@ class SymbolicRank {
     return Value{i.micro_batch, step_, is_lane(buffer.kind) ? i.segment : -1, left_by(i, buffer)};
   }
 
-  // What has to be there before it: done with, or about to have done to it what the instruction does. (A sum leaves more for
-  // others to do; so it is compared by what is next.)
+  // The value that has to be in the buffer before the instruction: complete, or with the instruction's own step as the next one
+  // to do. (A sum leaves more steps for others, so only the next one is compared.)
   std::optional<Value> needed(const Instruction& i, const BufferId& buffer) const {
     if (produces(i, buffer)) return std::nullopt;
-    // The product is of the segment before the sum.
+    // The product belongs to the segment before the sum.
     const int segment = buffer.kind == BufferKind::product ? i.segment - 1 : i.segment;
     Value value{i.micro_batch, step_, is_lane(buffer.kind) ? segment : -1};
     if (const auto step = does(i, buffer)) value.pending = {*step};
     return value;
   }
 
-  // Does the instruction's step to what is there.
+  // Does the instruction's step to the value in the buffer.
   void advance(const Instruction& i, const BufferId& buffer) {
     const auto it = memory_.find(buffer);
     if (does(i, buffer) && it != memory_.end() && !it->second.pending.empty())
@@ -280,7 +281,7 @@ class SymbolicRank {
       return produces(program_.at(n), buffer) &&
              std::any_of(uses.begin(), uses.end(), [&](const BufferUse& use) { return use.buffer == buffer; });
     };
-    // The value was here: whoever took its place is wrong.
+    // If the value was here once, the instruction that overwrote it is wrong.
     bool was_here = false;
     for (int n = 0; n < now_; ++n) {
       if (!writes(n)) continue;
@@ -313,7 +314,7 @@ class SymbolicRank {
   }
 
   void load(const Instruction& i) {
-    // Data comes in this order.
+    // Data comes in ascending order of micro-batches.
     if (i.micro_batch != loaded_ + 1) {
       problem("comes after micro-batch " + std::to_string(loaded_) + "; batches are loaded in ascending order");
     }
@@ -338,7 +339,7 @@ class SymbolicRank {
             ", which are from before the update: no quantize_weights has followed it");
   }
 
-  // `name`: a function, as names are needed for problems only.
+  // `name` is a function, because names are needed for problems only.
   template <typename Name>
   void add(Sum& sum, bool accumulate, const Instruction& i, const Name& name) {
     if (accumulate && sum.contributions == 0) {
@@ -351,7 +352,8 @@ class SymbolicRank {
     sum.micro_batch = i.micro_batch;
   }
 
-  // The table of a tied head and an embedding on this rank is in a bucket of both; else it is the embedding's.
+  // True for the bucket that holds the table. If head and embedding are tied on this rank, that bucket has both; else it has
+  // the embedding.
   bool has_table(const BucketState& s) const {
     return s.segments.contains(0) && (!tied_here_ || s.segments.contains(set_.head()));
   }
@@ -481,7 +483,7 @@ class SymbolicRank {
   std::map<BufferId, Value> memory_;
   std::map<BufferId, Weights> weights_;
   std::vector<BucketState> states_;
-  std::map<int, int> places_;  // bucket whose gradients were written there last
+  std::map<int, int> places_;  // by place: the bucket whose gradients were written there last
   Sum losses_;
   bool met_ = false, normed_ = false, scalars_reduced_ = false;
   int loaded_ = -1;
