@@ -13,7 +13,7 @@
 namespace plait::parallel {
 namespace {
 
-// Takes pairs apart until everybody gets through, or only for other reasons does not.
+// Takes pairs apart until every rank gets to its end, or until no pair is what stops a rank.
 void take_apart(Schedule& schedule) {
   for (bool again = true; again;) {
     again = false;
@@ -30,7 +30,7 @@ void take_apart(Schedule& schedule) {
 
 bool has_forward(const Pass& a, const Pass& b) { return a.kind == PassKind::forward || b.kind == PassKind::forward; }
 
-// Of a rank that has all stages.
+// Pairs the passes of a rank that has all stages.
 void pair_up(Schedule& schedule) {
   std::vector<Pass>& passes = schedule.passes.front();
   PassEnds ends(schedule.stages.rank_of_stage(), schedule.micro_batches);
@@ -47,7 +47,8 @@ bool has_pairs(const Schedule& schedule) {
   return std::ranges::any_of(schedule.passes, [&](const auto& passes) { return std::ranges::any_of(passes, is_braided); });
 }
 
-// Every forward with the pass behind it, or with the one before, where that yields a gradient and nobody waits in a circle.
+// The schedule with every forward paired with the pass behind it, or with the one before, if that yields a gradient and nobody
+// waits in a circle.
 Schedule paired(Schedule schedule, bool forward_first) {
   for (std::vector<Pass>& passes : schedule.passes) {
     for (std::size_t n = 0; n + 1 < passes.size(); ++n) {
@@ -59,9 +60,9 @@ Schedule paired(Schedule schedule, bool forward_first) {
   return schedule;
 }
 
-// When the pipeline ends, in passes of a rank: by itself a pass takes longer, as its exchanges are exposed. A whole backward
-// hides most of them behind its weight part. On 4 H200s, tensor 2 x pipeline 2, the exposed ones took 0.37 of what was
-// computed.
+// The time at which the pipeline ends, in passes of a rank. A pass by itself takes longer, because its exchanges are exposed. A
+// whole backward hides most of them behind its weight part. On 4 H200s, tensor 2 x pipeline 2, exposed exchanges took 0.37 of
+// the computing time.
 double estimated_end(const Schedule& schedule) {
   constexpr double exposed = 0.35, exposed_in_pairs = 0.05, send = 0.02;
   std::vector<std::set<std::tuple<PassKind, int, int>>> in_pairs(schedule.passes.size());
@@ -104,7 +105,7 @@ std::vector<BraidedPart> order_of_parts(const std::vector<std::vector<std::size_
       for (std::size_t part = 0; part < parts[pass][segment]; ++part) order.push_back({pass, segment, part});
     }
   }
-  // Where in the turn the middle of a part is: a fraction.
+  // The place of a part's middle in the turn, as a fraction.
   const auto position = [&](const BraidedPart& p) {
     const std::size_t halves = 2 * parts[p.pass][p.segment];
     return std::pair(p.segment * halves + 2 * p.part + 1, parts[p.pass].size() * halves);
@@ -138,7 +139,7 @@ void begin_ahead(Schedule& schedule) {
   require(schedule.ranks() == 1 && schedule.times.empty(), "begin_ahead: a schedule of one rank, which has no messages");
   std::vector<Pass> passes;
   const std::vector<Pass>& before = schedule.passes.front();
-  auto next_forward = before.begin();  // of those that have not been taken
+  auto next_forward = before.begin();  // among the passes that have not been taken
   const auto add_forward = [&] {
     next_forward = std::find_if(next_forward, before.end(), [](const Pass& p) { return p.kind == PassKind::forward; });
     if (next_forward != before.end()) passes.push_back(*next_forward++);

@@ -44,7 +44,7 @@ class ListScheduler {
   std::optional<Schedule> run() {
     for (int r = 0; r < stages_.ranks(); ++r) ranks_[static_cast<std::size_t>(r)].choice = choose(r);
     for (int left = 3 * stages_.count() * schedule_.micro_batches; left > 0; --left) {
-      // The rank that can begin something first does; so nothing that others do later could have changed its choice.
+      // The rank that can begin first does, so nothing that others do later could have changed its choice.
       int chosen = -1;
       double begin = 0;
       for (int r = 0; r < stages_.ranks(); ++r) {
@@ -66,10 +66,10 @@ class ListScheduler {
     double begin = 0;
   };
   struct Rank {
-    double free = 0, left = 0, held = 0, limit = 0;          // left: seconds still to be computed
-    double whole = 0;                                        // what a micro-batch holds in all chunks
+    double free = 0, left = 0, held = 0, limit = 0;          // left: time still to be computed
+    double whole = 0;                                        // held by a micro-batch in all chunks
     std::vector<int> next_forward, next_input, next_weight;  // micro-batch by chunk
-    std::vector<Pass> order;                                 // all but weight parts, where that is given
+    std::vector<Pass> order;                                 // all but weight parts, if an order is given
     std::size_t ordered = 0;                                 // of these, computed
     std::vector<Pass> waiting;                               // with an order: weight parts in that of their input parts
     std::size_t weights = 0;                                 // of these, computed
@@ -103,9 +103,9 @@ class ListScheduler {
                   : ends_.ready(stage_pass(schedule_, rank, pass), times_.send);
   }
 
-  // Whether all micro-batches that a rank has begun can still be finished afterwards, one after the other from the oldest on,
-  // each with what those before it have freed (as Dijkstra's banker lends). So the oldest one never waits for memory, and
-  // nobody does for ever.
+  // True if all micro-batches that a rank has begun can still be finished after the pass, one after the other from the oldest
+  // on, each with what those before it have freed (as Dijkstra's banker lends). So the oldest one never waits for memory, and
+  // no pass waits for ever.
   bool has_room(int number, const Pass& pass) const {
     const Rank& rank = ranks_[static_cast<std::size_t>(number)];
     double now = rank.held + figure(times_.held, stages_.stage(number, pass.chunk));
@@ -129,7 +129,7 @@ class ListScheduler {
     }
   }
 
-  // The next pass of a rank and when it would begin; nothing while all wait for what is not computed yet.
+  // The next pass of a rank and the time when it would begin; nothing while all its passes wait for what is not computed yet.
   std::optional<Choice> choose(int number) {
     const Rank& rank = ranks_[static_cast<std::size_t>(number)];
     const auto choice_of = [&](const Pass& pass) -> std::optional<Choice> {
@@ -144,7 +144,7 @@ class ListScheduler {
       std::optional<Choice> input, forward;
       const auto consider = [&](std::optional<Choice>& first, PassKind kind, int chunk, const std::vector<int>& next) {
         const std::optional<Choice> other = choice_of({kind, chunk, next[static_cast<std::size_t>(chunk)]});
-        // Of several chunks the later one: it is nearer to the end of the micro-batch, or to its beginning in backward.
+        // Of several chunks the later one wins: it is nearer to the end of the micro-batch, or to its beginning in backward.
         if (other && (!first || other->begin <= first->begin)) first = other;
       };
       for (int chunk = 0; chunk < stages_.chunks(number); ++chunk) {
@@ -162,7 +162,7 @@ class ListScheduler {
     return best && best->begin <= weight->begin + wait ? best : weight;
   }
 
-  // False if the schedule cannot end in time any more.
+  // Computes the rank's choice. False if the schedule cannot end in time any more.
   bool compute(int number) {
     Rank& rank = ranks_[static_cast<std::size_t>(number)];
     const Choice choice = rank.choice.value();

@@ -26,11 +26,11 @@ std::optional<PassMessage> message_of(const Schedule& schedule, int rank, const 
 
 struct SentMessage {
   PassMessage message;
-  std::size_t turn = 0;  // of the sender, which sends at its end
-  double time = 0;       // that end, by Schedule::times
+  std::size_t turn = 0;  // turn of the sender, which sends at the turn's end
+  double time = 0;       // the turn's end, by Schedule::times
 };
 
-// Those that a rank receives, by sender, in the sender's order.
+// The messages that a rank receives, by sender, in the sender's order.
 std::map<int, std::deque<SentMessage>> messages_to(const Schedule& schedule, int receiver) {
   std::map<int, std::deque<SentMessage>> incoming;
   for (int stage = 1; stage < schedule.stages.count(); ++stage) {
@@ -52,7 +52,8 @@ std::map<int, std::deque<SentMessage>> messages_to(const Schedule& schedule, int
   return incoming;
 }
 
-// Replays a step as programs are written of it: the turns of every rank and the messages of each pair of ranks, in order.
+// Replays a step in the way that programs are made of it: the turns of every rank and the messages of each pair of ranks, in
+// order.
 class MessageReplay {
  public:
   MessageReplay(const Schedule& schedule, bool overlap) : schedule_(schedule), overlap_(overlap) {
@@ -61,7 +62,7 @@ class MessageReplay {
     for (int rank = 0; rank < schedule.ranks(); ++rank) add_turns(rank);
   }
 
-  // True if every rank gets through.
+  // True if every rank gets to the end of its list.
   bool ends() const {
     std::vector<ReplayedList> played;
     for (const auto& steps : lists_) played.push_back({steps.size()});
@@ -103,8 +104,8 @@ class MessageReplay {
     RankSlots slots(schedule_.stages, rank);
     Place turn{static_cast<std::size_t>(rank), 0};
     std::map<std::tuple<bool, int, int>, Place> freed;   // by received slot: the last turn that uses it
-    std::map<std::pair<int, int>, Place> last_gradient;  // by chunk and place: sent from there
-    std::vector<Place> sent_before;                      // without overlap, by the turn before
+    std::map<std::pair<int, int>, Place> last_gradient;  // by chunk and place: the last gradient sent from there
+    std::vector<Place> sent_before;                      // messages of the turn before, without overlap
     const auto receive = [&](const PassMessage& message) {
       const auto last_use = freed.find({message.gradient, message.chunk, slots.receive(message)});
       if (last_use != freed.end()) need(places_.at(message), last_use->second);
@@ -221,7 +222,7 @@ void RankSlots::finish(const Pass& pass, const Freed& freed) {
   give_back(pass.chunk, pass.micro_batch, freed);
 }
 
-// The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
+// If the next stage is on this rank, it reads and writes this one's slots up to its own weight part.
 void RankSlots::give_back(int chunk, int micro_batch, const Freed& freed) {
   ChunkSlots& c = of(chunk);
   const int stage = stages_.stage(rank_, chunk);

@@ -1,5 +1,5 @@
-// The messages between the ranks of a schedule: when and into which slots a rank receives them, and whether they keep anybody
-// waiting for ever.
+// The messages between the ranks of a schedule: when and into which slots a rank receives them, and whether they can make ranks
+// wait for each other for ever.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace plait::parallel {
 
-// An output or a gradient that one rank sends another, in the terms of the receiver: for which of its passes.
+// An output or a gradient that one rank sends to another. Chunk and micro-batch are those of the receiver's pass that needs it.
 struct PassMessage {
   int sender = 0, receiver = 0;
   bool gradient = false;  // else an activation
@@ -21,23 +21,24 @@ struct PassMessage {
   friend auto operator<=>(const PassMessage&, const PassMessage&) = default;
 };
 
-// The message that a pass of `rank` sends. Nothing where the neighbouring stage is on the same rank, or there is none, or the
+// The message that a pass of `rank` sends. Nothing if the neighbouring stage is on the same rank or does not exist, or if the
 // pass is a weight part.
 std::optional<PassMessage> sent_by(const Schedule& schedule, int rank, const Pass& pass);
 
 // Calls `receive` for every message and `compute` for the passes of every turn of `rank`, in the order of its program. Messages
-// are received one turn before the one that needs them, so that they arrive while that is computed (without `overlap` between
-// the two), and where Schedule::times says so all that have been sent by then. Those from one rank come in the order in which
-// it computes them, which need not be the order in which they are used: those before the one that a pass needs are received
-// first.
+// are received one turn before the one that needs them, so that they arrive while that turn is computed (without `overlap`,
+// between the two). If Schedule::times says so, all messages that have been sent by then are received. Messages from one rank
+// come in the order in which it computes them, which need not be the order in which they are used: those before the one that a
+// pass needs are received first.
 void visit_step(const Schedule& schedule, int rank, bool overlap, const std::function<void(const PassMessage&)>& receive,
                 const std::function<void(std::span<const Pass>)>& compute);
 
-// Slots of one kind of buffer, held per micro-batch: the lowest free one first, so that their number is the most ever in use.
+// Slots of one kind of buffer, held per micro-batch. The lowest free one is taken first, so their number is the most ever in
+// use.
 class SlotTable {
  public:
   bool holds(int micro_batch) const { return held_.contains(micro_batch); }
-  int take(int micro_batch);      // the one that it holds already, if it does
+  int take(int micro_batch);      // the slot that it holds already, if it holds one
   int of(int micro_batch) const;  // InternalError if it holds none
   void give_back(int micro_batch);
   int count() const { return count_; }
@@ -53,7 +54,7 @@ inline constexpr int gradient_out_slots = 2;
 
 struct ChunkSlots {
   SlotTable activations, inputs, stashes, gradients_in;
-  std::map<int, int> sent_gradients;  // by micro-batch: where its gradient is until it is sent
+  std::map<int, int> sent_gradients;  // by micro-batch: place of its gradient until it is sent
   int next_sent_gradient = 0;
   std::set<int> finished;  // micro-batches whose slots are held for the next stage only, which is on this rank too
 };
@@ -66,10 +67,10 @@ class RankSlots {
   ChunkSlots& of(int chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
 
   int receive(const PassMessage& message);
-  // Takes what the pass writes: before its turn is computed.
+  // Takes the slots that the pass writes; called before its turn is computed.
   void begin(const Pass& pass);
-  // After the turn: if the pass is its chunk's last of the micro-batch, gives back what no stage of this rank uses any more.
-  // `freed` is told of the slots in which messages were received.
+  // Called after the turn: if the pass is its chunk's last of the micro-batch, gives back the slots that no stage of this rank
+  // uses any more. `freed` is told of the slots in which messages were received.
   using Freed = std::function<void(bool gradient, int chunk, int slot)>;
   void finish(const Pass& pass, const Freed& freed = nullptr);
 
@@ -85,13 +86,13 @@ class RankSlots {
 // The slot of each message that `rank` receives.
 std::map<PassMessage, int> received_slots(const Schedule& schedule, int rank, bool overlap);
 
-// True if it is proved that everybody gets to the end of the step with messages received one turn before the one that needs
+// True if it is proved that all ranks get to the end of the step with messages received one turn before the one that needs
 // them; Schedule::times must be empty. A message goes straight into a buffer of its receiver, which an earlier micro-batch may
 // still fill by then; a sender, which has `gradient_out_slots`, then waits. (Without overlap it waits for every message.)
 // False: messages had better be received as they are sent (Schedule::times), which always works.
 bool may_receive_one_pass_ahead(const Schedule& schedule);
 
-// Fills Schedule::times where that is not so: before programs are made of the schedule.
+// Fills Schedule::times if that is not proved. Call it before programs are made of the schedule.
 void time_messages(Schedule& schedule);
 
 }  // namespace plait::parallel

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double rounding = 1e-9;
 
-// The share by which a loop has to be shorter than a V, which sends less as its middle is on one rank. Messages get into the
-// way of one another, and of computing, in ways that the times of stages do not tell.
+// The share by which a loop has to be shorter than a V, which sends less because its middle is on one rank. Messages delay one
+// another, and computing, in ways that the times of stages do not show.
 constexpr double worth_more_messages = 0.01;
 
 double at(const std::vector<double>& list, int index) { return list[static_cast<std::size_t>(index)]; }
@@ -26,8 +26,9 @@ double held_by_all(const StageMap& stages, const StageTimes& times, int rank) {
   return whole;
 }
 
-// Parts of a backward that follow one another as one pass: all of them, or those that make nobody wait longer, as they are of
-// the first stage, or save something. A whole backward holds nothing between its parts, but sends its gradient when it ends.
+// Joins the two parts of a backward that follow one another into one pass: all of them, or only those that make nobody wait
+// longer (of the first stage) or that save something. A whole backward holds nothing between its parts, but sends its gradient
+// when it ends.
 enum class Join { all, harmless };
 Schedule joined(Schedule schedule, const StageTimes& times, Join which) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
@@ -67,9 +68,9 @@ class Search {
     for (const double patience : {0.0, 0.5}) {
       for (const Schedule& schedule : named) list({.limit = times_.limit, .patience = patience, .order = &schedule});
     }
-    // With few micro-batches in flight first, as those hold least. Where memory is short it also helps to let micro-batches
-    // begin no faster than the busiest rank computes them, so that they do not wait half-way, and hold what they have (as Qi et
-    // al. 2024, "Pipeline parallelism with controllable memory", begin one in each period).
+    // Few micro-batches in flight are tried first, as those hold least. If memory is short, it also helps to let micro-batches
+    // begin no faster than the busiest rank computes them, so that they do not wait half-way and hold what they have (Qi et al.
+    // 2024, "Pipeline parallelism with controllable memory", begin one in each period).
     std::set<std::vector<double>> seen;
     for (const int more : {0, 1, 2, stages_.ranks() / 2, stages_.ranks(), micro_batches_}) {
       ListRules rules{.limit = limits(more)};
@@ -83,7 +84,7 @@ class Search {
         }
       }
     }
-    require(best_.has_value(), "planned_schedule: no list fits");  // those without an order always do
+    require(best_.has_value(), "planned_schedule: no list fits");  // those without an order always fit
     best_->name = "planned";
     return std::move(*best_);
   }
@@ -94,7 +95,7 @@ class Search {
     return at(times_.forward, stage) + at(times_.backward_input, stage) + at(times_.backward_weight, stage) - saved;
   }
 
-  // Of a micro-batch, on the rank that takes longest.
+  // The time of a micro-batch on the rank that takes longest for it.
   double busiest() const {
     double most = 0;
     for (int rank = 0; rank < stages_.ranks(); ++rank) {
@@ -105,7 +106,7 @@ class Search {
     return most;
   }
 
-  // No schedule is shorter than what a rank computes, from when the first micro-batch can have come to it.
+  // A lower bound for the length: what a rank computes, from the moment the first micro-batch can have come to it.
   double least_length() const {
     double least = 0, now = 0;
     std::vector<double> arrival(static_cast<std::size_t>(stages_.ranks()), -1), work(arrival.size(), 0);
@@ -120,7 +121,7 @@ class Search {
     return least;
   }
 
-  // By rank: memory for as many micro-batches as it needs until its first gradient comes, and for some more.
+  // By rank: memory for the micro-batches that it needs until its first gradient comes, and for `more` of them.
   std::vector<double> limits(int more) const {
     std::vector<double> list;
     for (int rank = 0; rank < stages_.ranks(); ++rank) {
@@ -133,7 +134,7 @@ class Search {
 
   void list(const ListRules& rules) {
     if (shortest_ <= least_ * (1 + rounding)) return;
-    // Joined, it may be shorter than it is listed.
+    // With its backwards joined, the schedule may be shorter than it is listed.
     std::optional<Schedule> schedule = list_passes(stages_, micro_batches_, times_, rules, shortest_ + most_saved_);
     if (!schedule) return;
     consider(joined(*schedule, times_, Join::all));
@@ -142,7 +143,7 @@ class Search {
   }
 
   void consider(Schedule schedule) {
-    double fullest = 0;  // of the share of its memory that a rank uses
+    double fullest = 0;  // largest share of its memory that a rank uses
     for (int rank = 0; rank < stages_.ranks(); ++rank)
       fullest = std::max(fullest, most_held(schedule, times_, rank) / at(times_.limit, rank));
     if (fullest > 1 + rounding) return;
@@ -157,7 +158,7 @@ class Search {
   const int micro_batches_;
   const StageTimes& times_;
   const double least_;
-  double most_saved_ = 0;  // by whole backwards, on one rank
+  double most_saved_ = 0;  // time that whole backwards save on one rank, at most
   std::optional<Schedule> best_;
   double shortest_ = std::numeric_limits<double>::infinity(), fullest_ = shortest_;
 };

@@ -20,10 +20,10 @@ struct Sizes {
   int ranks = 1, chunks = 1, micro_batches = 1;
 };
 
-// A rank's part of a pipeline that never ends: which chunk its i-th forward and its i-th backward are for (micro-batches count
-// up within a chunk), and how many forwards come before the first backward; from there on one forward and one backward take
-// turns. A schedule is what is left when the passes of micro-batches beyond the last are struck out: no pass that stays needs
-// one of them, so if the endless pipeline runs, the schedule does.
+// A rank's part of a pipeline that never ends: the chunks of its i-th forward and its i-th backward (micro-batches count up
+// within a chunk), and the number of forwards before the first backward; from there on one forward and one backward take turns.
+// A schedule is what is left when the passes of micro-batches beyond the last are struck out: no pass that stays needs one of
+// them, so if the endless pipeline runs, the schedule does.
 struct Stream {
   std::function<int(int)> forward_chunk, backward_chunk;
   int forwards_ahead = 0;
@@ -75,11 +75,11 @@ std::vector<Pass> merge(const Stream& stream, const Sizes& s, PassKind backward)
 
 // Puts the weight parts of split backwards wherever a rank would otherwise wait, in passes of equal cost: for its inputs, or
 // for memory, when `most_in_flight` micro-batches are held already. So weight parts come as late as memory allows while
-// forwards are left, which sends gradients on soonest, and fill the drain of the pipeline after that.
+// forwards are left, which sends gradients on soonest, and later fill the drain of the pipeline.
 void fill_with_weight_passes(Schedule& s, int most_in_flight) {
   struct Rank {
     std::vector<Pass> passes;
-    std::size_t next = 0, weights = 0;  // of the passes given; of `waiting`
+    std::size_t next = 0, weights = 0;  // number taken of the passes given, and of `waiting`
     std::vector<Pass> waiting;          // weight parts, in the order in which their input parts ran
     int in_flight = 0;
   };
@@ -121,7 +121,7 @@ void fill_with_weight_passes(Schedule& s, int most_in_flight) {
 
 using StreamOf = Stream (*)(const Sizes&, int rank);
 
-// Of each built-in schedule.
+// The stream of each built-in schedule.
 constexpr std::pair<ScheduleKind, StreamOf> streams[] = {
     {ScheduleKind::gpipe, gpipe_stream},
     {ScheduleKind::one_f_one_b, one_forward_one_backward_stream},
@@ -141,7 +141,7 @@ static_assert(std::all_of(built_in_schedules.begin(), built_in_schedules.end(),
                           }),
               "every named schedule of config/schedule_table.h has a generator");
 
-// ConfigError unless the schedule exists for these sizes.
+// Throws ConfigError unless the schedule exists for these sizes.
 void check(const ScheduleSpec& spec) {
   std::vector<ConfigProblem> problems;
   const auto positive = [&](const std::string& path, int value, const char* rule) {
@@ -164,7 +164,7 @@ Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
   Schedule s{std::string(row.name), sizes.micro_batches, StageMap(row.placement, sizes.ranks, sizes.chunks), {}};
   const PassKind backward = row.splits_backward ? PassKind::backward_input : PassKind::backward;
   for (int rank = 0; rank < sizes.ranks; ++rank) s.passes.push_back(merge(stream_of(row.kind)(sizes, rank), sizes, backward));
-  // As much memory as 1F1B takes on its first rank.
+  // The limit is the memory that 1F1B takes on its first rank.
   if (row.splits_backward) fill_with_weight_passes(s, s.stages.count());
   return s;
 }
@@ -185,7 +185,7 @@ Schedule schedule_of_file(const ScheduleSpec& spec) {
   return s;
 }
 
-// By stage.
+// The rank of each stage.
 std::vector<int> dealt(StagePlacement placement, int ranks, int chunks) {
   require(placement != StagePlacement::given, "StageMap: of a file, give the ranks");
   const bool is_v = placement == StagePlacement::v;

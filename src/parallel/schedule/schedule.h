@@ -1,12 +1,12 @@
-// Pipeline schedules: which pass every pipeline rank computes when, as plain data.
+// Pipeline schedules: the order in which every pipeline rank computes its passes, as plain data.
 //
 // The model is a chain of stages; a pipeline rank holds one stage, or several ("virtual stages", Narayanan et al. 2021), its
 // chunks. A pass is the forward or backward of one micro-batch through one stage. A schedule lists each rank's passes in the
 // order in which it computes them. Communication, buffers and everything else an optimizer step needs is added afterwards
 // (parallel/program/pipeline_program.h), and is the same for all schedules.
 //
-// All but files go through a chunk's micro-batches in ascending order, forward and backward: gradients are then summed in
-// the same order and all of them give the same bits. A file may have any order.
+// All schedules but those of files go through a chunk's micro-batches in ascending order, forward and backward: gradients are
+// then summed in the same order and all of them give the same bits. A file may have any order.
 #pragma once
 
 #include <memory>
@@ -22,17 +22,17 @@ struct Pass {
   PassKind kind = PassKind::forward;
   int chunk = 0;  // of this rank
   int micro_batch = 0;
-  bool braided = false;  // together with the pass before it (parallel/schedule/braids.h)
+  bool braided = false;  // computed together with the pass before it (parallel/schedule/braids.h)
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 
-// Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
+// The pipeline rank of each stage. A rank's stages in ascending order are its chunks 0, 1, ...
 class StageMap {
  public:
   StageMap() = default;
-  // By stage. Every rank from 0 to the largest has at least one (InternalError).
+  // `rank_of_stage`: by stage. Every rank from 0 to the largest must have at least one stage (InternalError).
   explicit StageMap(std::vector<int> rank_of_stage);
-  // As built-in schedules do (config/schedule_table.h), `chunks` to each rank.
+  // The placement of built-in schedules (config/schedule_table.h), with `chunks` stages on each rank.
   StageMap(StagePlacement placement, int ranks, int chunks);
 
   int ranks() const { return static_cast<int>(stages_.size()); }
@@ -54,13 +54,13 @@ struct TimeSpan {
 };
 
 struct Schedule {
-  std::string name;  // as in parallel.schedule; of a file its path
+  std::string name;  // as in parallel.schedule; a file's path
   int micro_batches = 1;
   StageMap stages;
   std::vector<std::vector<Pass>> passes;  // [rank], in order
   bool halves = false;  // micro-batches 2m and 2m + 1 are halves of the job's m-th (parallel/schedule/braids.h)
-  // When each pass, or the turn that it is part of, runs where nothing but others' results holds it up, [rank][n], if messages
-  // have to be received as they are sent so that ranks do not wait in a circle for buffers: see time_messages() in
+  // The time of each pass, or of its turn, if only the results of other passes hold it up: [rank][n]. Filled if messages have
+  // to be received as they are sent, so that ranks do not wait in a circle for buffers: see time_messages() in
   // parallel/schedule/pass_messages.h. Else empty.
   std::vector<std::vector<TimeSpan>> times = {};
 
@@ -70,10 +70,9 @@ struct Schedule {
 struct ScheduleSpec {
   ScheduleKind kind = ScheduleKind::one_f_one_b;
   int ranks = 1;
-  int virtual_stages = 1;  // chunks per rank where the schedule takes any number; else 1 or the schedule's own number
+  int virtual_stages = 1;  // chunks per rank if the schedule takes any number; else 1 or the schedule's own number
   int micro_batches = 1;
-  std::shared_ptr<const ScheduleFile> file =
-      nullptr;  // of ScheduleKind::file; of ScheduleKind::planned if it is planned already
+  std::shared_ptr<const ScheduleFile> file = nullptr;  // for kind file, and for kind planned if it is planned already
 };
 
 // gpipe         Huang et al. 2019: all forwards, then all backwards
@@ -81,20 +80,20 @@ struct ScheduleSpec {
 // interleaved   Narayanan et al. 2021: 1F1B over virtual stages; micro_batches must be a multiple of ranks
 // zb-h1         Qi et al. 2023: backward split in two; weight parts fill the bubble; in-flight activations as 1F1B's first rank
 // zb-v          Qi et al. 2023, section 6: two chunks per rank placed as a V
-// planned       parallel/schedule/planned_schedule.h, of stages that are alike
+// planned       parallel/schedule/planned_schedule.h, for stages that are alike
 // file          as it says
 //
 // ConfigError naming parallel.schedule, parallel.virtual_stages or train.global_batch where the schedule does not exist for
 // these sizes.
 Schedule make_schedule(const ScheduleSpec& spec);
 
-// Which of a rank's chunks, in pictures: "a", "b", ... "z", "aa", ...
+// The name of a rank's chunk in pictures: "a", "b", ... "z", "aa", ...
 std::string chunk_letters(int chunk);
 
-// A pass of `rank` by its stage. InternalError unless the schedule has that stage and micro-batch.
+// A pass of `rank`, by its stage. InternalError unless the schedule has that stage and micro-batch.
 StagePass stage_pass(const Schedule& schedule, int rank, const Pass& pass);
 
-// The passes by stage, as config/schedule_file.h writes them: of whole micro-batches.
+// The passes by stage, as config/schedule_file.h writes them. Micro-batches must be whole.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
 
 // The passes of a planned schedule, for parallel::Decision. Reading it proves it (config/schedule_file.h): ConfigError naming

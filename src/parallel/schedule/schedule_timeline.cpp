@@ -13,7 +13,7 @@ namespace {
 
 char letter(PassKind kind) { return kind == PassKind::forward ? 'F' : kind == PassKind::backward_weight ? 'W' : 'B'; }
 
-// "F0"; "F0a" and "F0b" for the first and second of several chunks.
+// The name of a pass: "F0", or "F0a" and "F0b" for the first and second of several chunks.
 std::string label(const Pass& pass, int chunks) {
   std::string text = letter(pass.kind) + std::to_string(pass.micro_batch);
   if (chunks > 1) text += chunk_letters(pass.chunk);
@@ -107,7 +107,7 @@ std::string draw(const Schedule& schedule, const PassCosts& costs) {
     require(time == std::floor(time), "draw: costs must be whole numbers");
     return static_cast<std::size_t>(time);
   };
-  int chunks = 1;  // of the rank that has most
+  int chunks = 1;  // chunks of the rank that has most
   for (int rank = 0; rank < schedule.ranks(); ++rank) chunks = std::max(chunks, schedule.stages.chunks(rank));
   const std::size_t width = label({PassKind::forward, chunks - 1, schedule.micro_batches - 1}, chunks).size();
   std::string text;

@@ -1,4 +1,4 @@
-// When the passes of a schedule run, and what that means for waiting and memory.
+// The times at which the passes of a schedule run, and their consequences for waiting and memory.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace plait::parallel {
 
-// What a pass costs, in any unit. A whole backward costs both parts. `send`: from the end of a pass to the moment at which
-// another rank can use what it produced; nothing within a rank.
+// The time of a pass, in any unit. A whole backward takes both parts. `send`: from the end of a pass to the moment at which
+// another rank can use its result; nothing within a rank.
 struct PassCosts {
   double forward = 1, backward_input = 1, backward_weight = 1;
   double send = 0;
@@ -25,22 +25,23 @@ struct Timeline {
   std::vector<std::vector<TimedPass>> ranks;
   double end = 0;         // from the first pass to the end of the last, over all ranks
   bool complete = false;  // everything is computed exactly once
-  // Share of ranks × end in which ranks stand idle. Includes what a rank waits before its first pass and after its last,
+  // The share of ranks × end in which ranks stand idle. It includes a rank's waits before its first pass and after its last,
   // because an optimizer step that clips gradients by their norm begins and ends on all ranks together.
   double bubble_fraction() const;
 };
 
-// Every pass as early as its rank's order and its inputs allow. `costs` are per stage pass; a chunk costs 1 / chunks of it when
-// costs are those of a whole rank's share (the caller divides). InternalError if the schedule cannot run (it deadlocks) or does
-// not compute everything exactly once. Braided passes stand one after the other, and what they yield is there at the end of
-// both.
+// Runs every pass as early as its rank's order and its inputs allow. `costs` are per stage pass; if they are those of a whole
+// rank's share, a chunk costs 1 / chunks of them (the caller divides). InternalError if the schedule cannot run (it deadlocks)
+// or does not compute everything exactly once. Braided passes stand one after the other, and what they yield is there at the
+// end of both.
 Timeline simulate(const Schedule& schedule, const PassCosts& costs = {});
 
-// The same where passes of different stages cost differently.
+// The same for passes whose times differ from stage to stage.
 using PassDuration = std::function<double(int rank, const Pass& pass)>;
 Timeline simulate(const Schedule& schedule, const PassDuration& duration, double send);
 
-// The same as far as ranks get: one whose list is shorter than its passes cannot begin the turn behind them.
+// The same, but only as far as ranks get: a rank whose list of timed passes is shorter than its passes cannot begin the turn
+// behind them.
 Timeline play(const Schedule& schedule, const PassDuration& duration, double send);
 
 // The largest number of micro-batches for which `rank` has done some forward and not yet the backward (weight part included),
