@@ -1,7 +1,7 @@
 // Kernels and copies as a GPU ran them, for traces: CUPTI's activity records, converted to the host's steady clock.
 //
-// CUPTI is opened at run time, so plait starts without it and says here why there is nothing to show. It records the whole
-// process as long as one object exists; ranks that are threads each take what ran on their own device.
+// CUPTI is opened at run time, so plait starts without it; why_missing() then says why there is nothing to show. It records the
+// whole process as long as one object exists; ranks that are threads each take what ran on their own device.
 #pragma once
 
 #include <memory>
@@ -16,15 +16,15 @@ namespace plait::runtime {
 
 class DeviceActivities {
  public:
-  // Records from now until it is destroyed. `device` is current on the calling thread.
+  // Records from now until this object is destroyed. `device` is current on the calling thread.
   DeviceActivities(Device device, const std::vector<StreamRef>& streams);
   ~DeviceActivities();
   DeviceActivities(const DeviceActivities&) = delete;
   DeviceActivities& operator=(const DeviceActivities&) = delete;
 
-  // Why nothing is recorded; empty when something is.
+  // The reason why nothing is recorded; empty when something is.
   const std::string& why_missing() const { return why_missing_; }
-  // What has run on the device since the last call; call it when all of that has finished. Blocks.
+  // The activities that have run on the device since the last call. Call it when all of them have finished. Blocks.
   std::vector<parallel::DeviceActivity> synchronize_take();
 
  private:

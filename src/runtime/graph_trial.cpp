@@ -8,10 +8,10 @@
 namespace plait::runtime {
 namespace {
 
-// Graphs take memory and keep steps from overlapping at their ends: for less than a hundredth they are not worth it.
+// Whole steps must be faster by more than a hundredth: graphs take memory and keep steps from overlapping at their ends.
 constexpr double worthwhile = 0.99;
 
-// 0 where there is none.
+// The median, or 0 without values.
 double median_or_zero(const std::vector<double>& values) { return values.empty() ? 0 : median(values); }
 
 }  // namespace

@@ -21,7 +21,7 @@ bool meets(RequiredPath required, Carrier carrier) {
   return required == RequiredPath::rdma && carrier == Carrier::gdrdma;
 }
 
-// Why it is not better, and what to do about it.
+// The reason why a path is not better, and what to do about it.
 std::string remedy(RequiredPath required, const GroupPaths& group, const comm::PairPath& path,
                    const comm::p2p::JobFacts& facts) {
   if (facts.end(path.from).kind == DeviceKind::host) return "ranks on CPUs have no such way: use GPUs (launch.device: cuda)";

@@ -22,14 +22,14 @@ Issue always(Work work) {
 // Addends of a sum over ranks, between the collective that brings them and the norm that adds them up.
 using Addends = std::shared_ptr<std::vector<View>>;
 
-// Binds the instructions of one program. What it returns refers to `to` and not to it.
+// Binds the instructions of one program. The result refers to `to`, not to the Binder.
 class Binder {
  public:
   Binder(const BindingContext& to, const parallel::Program& program) : to_(to), program_(program) {}
 
   std::vector<Issue> bind(const std::vector<StreamRef>& streams) const {
     std::vector<Issue> issues;
-    Addends before;  // of the instruction before
+    Addends before;  // those of the instruction before
     for (int n = 0; n < static_cast<int>(program_.instructions.size()); ++n) {
       const Instruction& i = program_.at(n);
       const Addends addends = addends_of(n);
@@ -58,7 +58,7 @@ class Binder {
     return i.batch_slot < 0 ? model::Batch{} : to_.buffers.batches[static_cast<std::size_t>(i.batch_slot)];
   }
 
-  // Nothing unless instruction `n` reduces rows that the next one, a norm, reads and nothing else does.
+  // A place for the addends of instruction `n` if it reduces rows that the next one, a norm, and nothing else reads. Else null.
   Addends addends_of(int n) const {
     const Instruction& i = program_.at(n);
     if (!parallel::communicates_in_pass(i) || i.collective.operation != Operation::reduce_scatter) return nullptr;
@@ -69,7 +69,7 @@ class Binder {
     return norms && same ? std::make_shared<std::vector<View>>() : nullptr;
   }
 
-  // `addends`: of the sum that it is, or that is in front of it, if that is bound so.
+  // `addends`: those of the instruction, if it is a sum, or of the sum in front of it; null if that is not bound so.
   Issue issue_of(const Instruction& i, StreamRef s, const Addends& addends) const {
     using enum InstructionKind;
     switch (i.kind) {
@@ -271,14 +271,14 @@ class Binder {
     });
   }
 
-  // This rank's rows of a tensor to those of its FP8 operand, with the scale that is there.
+  // Rounds this rank's rows of a tensor to the rows of its FP8 operand, with the scale that is there.
   Issue round(View tensor, View values, View scale, StreamRef s) const {
     const ops::Quantized own{.values = to_.plan.sizes.own_rows(values), .transposed = {}, .scale = scale};
     return always(
         [&to_ = to_, s, own_rows = to_.plan.sizes.own_rows(tensor), own] { ops::quantize(s, to_.context, own_rows, own); });
   }
 
-  // The tensor that a collective of a pass is over, whole.
+  // The whole tensor that a collective of a pass is over.
   View pass_tensor(const Instruction& i) const {
     using enum model::PassTensor;
     const auto input = [&] { return to_.buffers.output_gradient(i.collective.destination); };
@@ -311,7 +311,7 @@ class Binder {
       default:
         whole = pass_tensor(i);
         if (c.operation != Operation::reduce_scatter && c.operation != Operation::all_gather)
-          break;  // nobody has a share of it
+          break;  // ranks have no shares of it
         own =
             c.tensor == model::PassTensor::statistics ? to_.transformer.own_statistics(whole) : to_.plan.sizes.own_rows(whole);
     }
@@ -329,7 +329,7 @@ class Binder {
       }
       throw InternalError("bind_instructions: unknown operation of a collective");
     }();
-    // Kernels push where little is computed meanwhile.
+    // Kernels push if little is computed meanwhile.
     const auto found = to_.groups.by_links.find(parallel::exchange_group);
     if (found == to_.groups.by_links.end() || found->second.get() != &group) return always(work);
     return always([links = found->second.get(), longest = to_.plan.exchanges.longest_beside(i.beside), work] {
@@ -341,7 +341,7 @@ class Binder {
   Issue reduce_gradients(const Instruction& i, StreamRef s) const {
     comm::Communicator& group = to_.groups.of(*parallel::collective_group(i));
     const View kept = to_.buffers.kept_gradient(i.bucket);
-    if (i.collective.source == i.collective.destination)  // what was reduced already, in the part that this rank keeps
+    if (i.collective.source == i.collective.destination)  // reduced already, in the part that this rank keeps
       return always([&group, s, kept] { group.all_reduce(s, kept); });
     const View whole = to_.buffers.bucket_gradients(i.bucket);
     if (i.collective.operation == Operation::sum) return always([&group, s, whole] { group.all_reduce(s, whole); });
@@ -361,7 +361,7 @@ class Binder {
     const View squares = to_.buffers.scalars.rows(0, 1), losses = to_.buffers.scalars.rows(1, 2);
     return always([&to_ = to_, s, squares, losses, counts_loss = to_.plan.counts_loss()] {
       ops::sum_of_squares(s, to_.context, to_.buffers.norm_ranges, squares);
-      if (!counts_loss) s.zero(losses.data, losses.bytes());  // what is there are the last step's sums
+      if (!counts_loss) s.zero(losses.data, losses.bytes());  // they still hold the last step's sums
     });
   }
 

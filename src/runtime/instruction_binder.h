@@ -1,5 +1,5 @@
-// Binds instructions to what they work on: each is resolved once, to the views, weights, communicator or link and place that it
-// needs, so that issuing it looks nothing up.
+// Binds instructions to the things they work on: each is resolved once, to the views, weights, communicator or link and place
+// that it needs, so that issuing it looks nothing up.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@
 
 namespace plait::runtime {
 
-// Enqueues an instruction on its stream; blocks for nothing. `ready`, if given, completes when a message that it receives is
-// ready to travel (comm/p2p/link.h).
+// Enqueues an instruction on its stream; never blocks. `ready`, if given, completes when a message that the instruction
+// receives is ready to travel (comm/p2p/link.h).
 using Issue = std::function<void(const StepInputs& inputs, Event* ready)>;
 
-// What instructions are bound to: all of it, and this, must outlive what is bound.
+// The things that instructions are bound to. All of them, and this, must outlive the bound instructions.
 struct BindingContext {
   const parallel::RankPlan& plan;
   const RankBuffers& buffers;
@@ -28,9 +28,9 @@ struct BindingContext {
   ops::OpContext& context;
 };
 
-// Every instruction of a program, on its stream. A sum of rows and the norm behind it are bound together where the norm can
-// add up what the ranks have sent, so the two are issued one after the other. InternalError where a message has no place with
-// its link.
+// Binds every instruction of a program, on its stream. A sum of rows and the norm behind it are bound together if the norm can
+// add up what the ranks have sent, so the two are issued one after the other. InternalError if a message has no place with its
+// link.
 std::vector<Issue> bind_instructions(const BindingContext& to, const parallel::Program& program,
                                      const std::vector<StreamRef>& streams);
 

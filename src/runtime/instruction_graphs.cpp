@@ -9,17 +9,17 @@ namespace plait::runtime {
 namespace {
 
 using parallel::Instruction;
-using Alike = std::vector<int>;  // instructions of one graph
+using Alike = std::vector<int>;  // the instructions that one graph serves
 
-constexpr std::size_t most_timed = 4;  // of a kind, one after the other
-constexpr int rounds = 3;              // of which the fastest counts
+constexpr std::size_t most_timed = 4;  // graphs of a kind, one after the other
+constexpr int rounds = 3;              // the fastest round counts
 
 bool computes(const Instruction& i) {
   return i.kind == parallel::InstructionKind::forward || i.kind == parallel::InstructionKind::loss ||
          i.kind == parallel::InstructionKind::backward_input || i.kind == parallel::InstructionKind::backward_weight;
 }
 
-// What takes as long.
+// Instructions of one kind take equally long.
 auto kind_of(const parallel::Program& program, const Instruction& i) {
   return std::tuple(i.kind, i.part, program.kind(i.segment), i.accumulate);
 }

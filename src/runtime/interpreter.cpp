@@ -15,8 +15,8 @@
 namespace plait::runtime {
 namespace {
 
-// One more than may be pending: a step's time is measured from the end of the step before it, whose slot must not be reused
-// yet.
+// One slot more than steps may be pending: a step's time is measured from the end of the step before it, whose slot must not be
+// reused yet.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
 // Once in a step, behind its micro-batches: all but what passes and messages do.
@@ -28,7 +28,7 @@ bool follows_micro_batches(const parallel::Instruction& i) {
 
 bool loads_batch(const parallel::Instruction& i) { return i.kind == parallel::InstructionKind::load_batch; }
 
-// For instructions that load none.
+// The batches of instructions that load none.
 BatchSource& no_batches() {
   struct NoBatches final : BatchSource {
     HostBatch next() override { throw InternalError("Interpreter: what is issued loads no batch"); }
@@ -70,10 +70,11 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
   for (const parallel::Program* program : {&plan_.train, &plan_.evaluate}) {
     for (const parallel::StreamSpec& spec : program->streams) {
-      // Communication has little to launch and others wait for it.
+      // Communication has few kernels to launch, and other ranks wait for it.
       const bool computes = spec.role == parallel::StreamRole::compute;
       const StreamPriority priority = computes ? StreamPriority::normal : StreamPriority::high;
-      // Kernels follow each other there. Between messages and collectives the time of an event is nothing.
+      // Kernels follow each other on these streams. Between messages and collectives, the time that an event takes does not
+      // matter.
       const bool has_companion = computes || spec.role == parallel::StreamRole::exchange;
       streams_.try_emplace({spec.role, spec.peer}, device, priority, has_companion);
     }
@@ -81,7 +82,8 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   const bool announce =
       std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
-  // CUDA loads a kernel when it is first launched, which may not be while a step is captured. All others are in a step.
+  // CUDA loads a kernel when it is first launched, which must not happen while a step is captured. All other kernels are in a
+  // step.
   if (batch_bytes > 0) add_on_stream(compute_stream(), static_cast<std::uint32_t*>(pinned_.data()), 0);
   fill_constants();
   transformer_.emplace(plan_.sizes, buffers_.rope_table, buffers_.operand_workspace);
@@ -188,7 +190,7 @@ void Interpreter::initialize(std::uint64_t seed) {
 }
 
 void Interpreter::synchronize_warm_up() {
-  // Any values do, but not zeros: products of zeros take less power, and other kernels would win. The weights are at hand.
+  // Any values will do except zeros: products of zeros take less power, and other kernels would win. The weights are at hand.
   const StreamRef compute = compute_stream();
   for (const View& message : buffers_.received()) {
     for (std::size_t done = 0; done < message.bytes(); done += buffers_.weights.bytes()) {
@@ -201,17 +203,17 @@ void Interpreter::synchronize_warm_up() {
   const auto set_alone = [&](bool alone) {
     for (const auto& [group, links] : groups_.by_links) links->set_alone(alone);
   };
-  set_alone(true);  // what links move are messages too
+  set_alone(true);  // data that links move are messages too
   ops::UpdateCoefficients& update = next_slot().memory->update;
   update = ops::update_coefficients({});
   const auto do_part = [&](BoundProgram& bound, const Part& part) {
     execute(bound, {no_batches(), &update}, nobody, part);
     synchronize();
   };
-  // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
+  // The first micro-batch overwrites gradients and the second adds to them: these are all the kinds of products there are.
   do_part(train_, [](const parallel::Instruction& i) { return i.segment >= 0 && i.micro_batch < 2; });
   do_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
-  // Once halted, an update changes nothing.
+  // In the halted state an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0, .update = update};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
@@ -221,7 +223,7 @@ void Interpreter::synchronize_warm_up() {
   context_->set_tuning(false);
   if (trial_ && (plan_.graph == GraphUse::automatic || plan_.graph == GraphUse::instructions)) capture_instructions();
   set_alone(false);
-  // Alone, this rank's weights and their scales stood in for those of others.
+  // While links were alone, this rank's weights and their scales stood in for those of others.
   if (!groups_.by_links.empty()) publish_weights();
 }
 
@@ -286,7 +288,7 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
     void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)]); }
   } ends;
   for (std::size_t n = 0; n < count; ++n) ends.events.emplace_back(memory_.device(), EventTiming::on);
-  // Beside the stream, as the ends are: all of them are late alike.
+  // The origin is recorded beside the stream, as the ends are, so all of them are late alike.
   Event begun(memory_.device()), origin(memory_.device(), EventTiming::on);
   compute_stream().record(begun);
   compute_stream().aside(begun).record(origin);
@@ -294,7 +296,7 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   execute(train_, {batches, &next_slot().memory->update}, ends);
   synchronize();
   std::vector<float> end_ms, milliseconds;
-  std::vector<float> stream_ms(plan_.train.streams.size(), 0);  // the end of the latest on each
+  std::vector<float> stream_ms(plan_.train.streams.size(), 0);  // by stream: end of its latest instruction
   for (std::size_t n = 0; n < count; ++n) {
     const parallel::Instruction& i = plan_.train.instructions[n];
     float& latest = stream_ms[static_cast<std::size_t>(i.stream)];
@@ -330,8 +332,8 @@ std::optional<EvaluationLoss> Interpreter::synchronize_evaluation(BatchSource& b
   if (!plan_.counts_loss()) compute.zero(sums.data, sums.bytes());
   groups_.of({parallel::groups::world, parallel::StreamRole::reduce}).all_reduce(compute, sums);
   synchronize();
-  const std::vector<double> values = synchronize_read(sums);  // Σ loss / tokens_per_step(), and targets that do not count
-  // Replicas see other tokens each.
+  const std::vector<double> values = synchronize_read(sums);  // Σ loss / tokens_per_step(), and number of ignored targets
+  // Each replica sees other tokens.
   const std::int64_t targets = micro_batches * plan_.sizes.micro_batch.rows() * plan_.layout.size(replica_axes);
   const std::int64_t counted = targets - std::llround(values[1]);
   if (counted <= 0) return EvaluationLoss{};
@@ -402,7 +404,7 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
   } after_each;
   after_each.look = [&](int n, StreamRef s) {
     const parallel::Instruction& i = plan_.train.at(n);
-    // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
+    // Messages stay in flight: the rank at the other end may be waiting for what this one computes next.
     if (i.segment < 0) return;
     s.synchronize();
     observe(i, written_by(plan_, buffers_, i));

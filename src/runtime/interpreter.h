@@ -1,5 +1,5 @@
-// Runs a rank's programs on streams: each instruction is bound once to what it works on (runtime/instruction_binder.h), and a
-// step issues them in turn; order comes from the program's waits.
+// Runs a rank's programs on streams. Each instruction is bound once to what it works on (runtime/instruction_binder.h), and a
+// step issues them in turn; the program's waits give the order.
 //
 // Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
 // device work. (Graphs, see runtime/graph_trial.h: their first launches allocate, and changing over to them or back blocks.)
@@ -56,7 +56,7 @@ struct EvaluationLoss {
 
 class Interpreter {
  public:
-  // Aborting `life` ends what the interpreter waits for. It is shared with those who may do that.
+  // Aborting `life` ends everything the interpreter waits for. Those who may abort it share it.
   Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups, std::shared_ptr<RankLife> life);
   Interpreter(const Interpreter&) = delete;  // bound instructions refer to its members
   Interpreter& operator=(const Interpreter&) = delete;
@@ -64,23 +64,23 @@ class Interpreter {
   const parallel::RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
-  // What messages and gathers arrive in without a copy: made by the links, and so none of memory().
+  // The memory in which messages and gathers arrive without a copy. Links make it, so it is no part of memory().
   std::size_t linked_bytes() const {
     std::size_t bytes = buffers_.linked_bytes();
     for (const auto& [group, links] : groups_.by_links) bytes += links->linked_bytes();
     return bytes;
   }
   StreamRef compute_stream() const { return stream({parallel::StreamRole::compute, -1}); }
-  const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train
+  const std::vector<StreamRef>& streams() const { return train_.streams; }  // those of plan().train
 
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
-  // Does everything that a step and an evaluation do once, on arbitrary data and without messages or exchanges by links;
-  // changes no state, and ends tuning (OpContext::set_tuning). Call it before the first step, with weights in place and batch
-  // sources made. Reason: CUDA loads a kernel when it is first launched. For that, as for allocating pinned memory, it waits
-  // for all work of its GPU, holding a lock that every copy to the GPU needs. If that work waited for a message, the sender
-  // could never send it. Collective; blocks.
+  // Does once everything that a step and an evaluation do, on arbitrary data and without messages or exchanges by links.
+  // Changes no state, and ends tuning (OpContext::set_tuning). Call it before the first step, with weights in place and batch
+  // sources made. The reason for it: CUDA loads a kernel when it is first launched. For that, as for allocating pinned memory,
+  // it waits for all work of its GPU, holding a lock that every copy to the GPU needs. If that work waited for a message, the
+  // sender could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
@@ -102,8 +102,8 @@ class Interpreter {
   // The same with events around everything (runtime/step_recorder.h), and waits for all of it. Expects no pending results;
   // leaves this step's.
   parallel::StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
-  // How steps are launched, whole (runtime/graph_trial.h) or by instructions (runtime/instruction_graphs.h), for the user;
-  // empty on the host. A run whose speed is measured goes on until it is settled.
+  // The way in which steps are launched, whole (runtime/graph_trial.h) or by instructions (runtime/instruction_graphs.h), for
+  // the user; empty on the host. A run whose speed is measured goes on until it is settled.
   std::string launch_text() const;
   bool launch_is_settled() const { return !trial_ || trial_->settled(); }
   // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
@@ -114,14 +114,16 @@ class Interpreter {
   // The oldest step's result; blocks until that step has run.
   StepResult synchronize_result();
 
-  // One more step with every instruction timed: milliseconds by index into plan().train, from when the one before it on its
-  // stream and all that it waits for on others had ended to its own end. Nothing stands between its kernels and those of the
-  // next that is not there in training. It runs behind the steps that are on their way; blocks until all have run.
+  // Runs one more step with every instruction timed. Returns milliseconds by index into plan().train: from the moment when the
+  // instruction before it on its stream and everything it waits for had ended, to its own end. Between its kernels and those of
+  // the next stands nothing that is not there in training. The step runs behind those that are on their way; blocks until all
+  // have run.
   std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
 
   // The loss of `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
   EvaluationLoss synchronize_evaluation(BatchSource& batches, int micro_batches);
-  // The same, but nothing if `cut` returns true, which is asked before each micro-batch: on all ranks before the same one.
+  // The same, but returns nothing if `cut` returns true. It is asked before each micro-batch, and must answer the same on all
+  // ranks.
   std::optional<EvaluationLoss> synchronize_evaluation(BatchSource& batches, int micro_batches,
                                                        const std::function<bool()>& cut);
 
@@ -131,7 +133,7 @@ class Interpreter {
   // This rank's logits of one micro-batch, [its rows, its part of the vocabulary], which stay until the next program is run;
   // nothing on ranks without the head. Collective; blocks.
   View synchronize_logits(BatchSource& batches);
-  // Of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
+  // The logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
 
   // Forward and backward of one step, without reductions and update, one segment or exchange at a time: observe(instruction,
@@ -139,14 +141,14 @@ class Interpreter {
   using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
   void synchronize_step(BatchSource& batches, const StepObserver& observe);
 
-  // How far the streams have got; from any thread.
+  // The progress of the streams. May be called from any thread.
   ProgressBoard::Reading progress() const { return board_.read(); }
-  // Waits until the streams are empty, whatever fails on them. What they wait for has been aborted.
+  // Waits until the streams are empty, and ignores their failures. Everything they wait for must have been aborted.
   void synchronize_aborted() noexcept;
 
-  // Of views of this rank's memory, which must be synchronized first if other streams than compute write them.
+  // A reader of views of this rank's memory, which must be synchronized first if other streams than compute write them.
   TensorReader reader() { return {compute_stream(), pinned_.data(), staging_bytes}; }
-  // Elements of such a view. Blocks.
+  // The elements of a view, read with reader(). Blocks.
   std::vector<double> synchronize_read(View view) { return reader().synchronize_read(view); }
 
  private:
@@ -156,11 +158,11 @@ class Interpreter {
   // A program whose instructions are bound to what they need.
   struct BoundInstruction {
     StreamRef stream;
-    std::vector<const BoundInstruction*> waits;  // for `done` of these
+    std::vector<const BoundInstruction*> waits;  // waits for `done` of these
     Issue issue;
     const CudaGraph* graph = nullptr;  // launches what `issue` enqueues, if any
     Event done;
-    Event captured;           // what `done` is within a graph, and means nothing outside of it
+    Event captured;           // takes the place of `done` within a graph; means nothing outside of it
     bool is_awaited = false;  // by another stream
     std::string name = {};    // for profilers
   };
@@ -170,44 +172,44 @@ class Interpreter {
     std::vector<BoundInstruction> instructions;
   };
 
-  // What the host and one step tell each other, in pinned memory: read and written when the streams come to it.
+  // Pinned memory that one step shares with the host: read and written when the streams come to it.
   struct StepMemory {
-    ops::UpdateCoefficients update;  // of the step; stays until its results are there
-    ops::OptimizerState state;       // after it
+    ops::UpdateCoefficients update;  // the step's; stays until its results are there
+    ops::OptimizerState state;       // the state after the step
   };
 
-  // What the host learns of one step, apart from its times.
+  // The host's record of one step, apart from its times.
   struct Pending {
     StepMemory* memory = nullptr;
     std::int64_t step = 0;  // counts from 0
     std::int64_t update = 0;
     bool whole = false;                    // launched as a graph
-    std::optional<StagedBatches> batches;  // where steps may be
+    std::optional<StagedBatches> batches;  // if steps may be launched whole
   };
 
-  // What `work` returns. If it throws, the rank's life ends, and memory that enqueued work used may be freed.
+  // Returns the result of `work`. If it throws, the rank's life ends, and memory that enqueued work used may be freed.
   template <typename Work>
   auto guarded(Work work) {
     return life_->run(work, [this] { synchronize_aborted(); });
   }
   StreamRef stream(const parallel::StreamSpec& spec) const;
-  Pending& next_slot();  // of the step that is issued next
+  Pending& next_slot();  // slot of the step that is issued next
   BoundProgram bind(const parallel::Program& program);
   void fill_constants();
   void capture_instructions();
-  // Issues a program in order: all of it, or `part`; the rest of it does nothing then, but keeps the order that it gives. The
-  // board, which counts whole runs, shows no parts.
+  // Issues a program in order: all of it, or only the instructions of `part`. The other instructions then do nothing, but still
+  // keep the order that they give. The board counts whole runs and does not show parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
   void execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part = {});
-  // The part of execute() that a graph captures: `captured` says that it does.
+  // The part of execute() that a graph can capture. `captured`: it is being captured.
   void issue(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part, bool captured);
-  // All of a training step but its times.
+  // Launches a whole training step. issue_step() records its begin and end.
   void launch_whole(Pending& slot, BatchSource& batches, StepRecorder::Detail detail);
   void copy_state(const Pending& slot);
-  // Between a graph, which runs on the compute stream, and what is issued to all streams.
+  // Put order between a graph, which runs on the compute stream, and what is issued to all streams.
   void order_behind_graph();
   void order_before_graph();
-  // Decides, where it is time to, whether the steps from here on are launched whole. Blocks then.
+  // Decides, when the time has come, whether the steps from here on are launched whole. Blocks if so.
   void decide_launch();
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
 
@@ -215,15 +217,16 @@ class Interpreter {
   DeviceMemory& memory_;
   RankGroups groups_;
   std::shared_ptr<RankLife> life_;
-  // By slot, and by what is recorded. NCCL's communicators wait for the graphs that their calls are in, and these for streams.
+  // Graphs by slot and by what is recorded. This member is between groups and streams because NCCL's communicators wait until
+  // the graphs that contain their calls are gone, and graphs until streams are.
   std::map<std::pair<const Pending*, StepRecorder::Detail>, CudaGraph> step_graphs_;
-  std::optional<InstructionGraphs> instruction_graphs_;  // of train_
+  std::optional<InstructionGraphs> instruction_graphs_;  // those of train_
   RankBuffers buffers_;
   ProgressBoard board_;
   Buffer pinned_;                                                   // staging, then each slot's StepMemory
   std::map<std::pair<parallel::StreamRole, int>, Stream> streams_;  // by role and peer
-  std::optional<Stream> idle_;                                      // without work
-  std::optional<Event> order_;                                      // on its way from stream to stream
+  std::optional<Stream> idle_;                                      // a stream without work
+  std::optional<Event> order_;                                      // carries order from stream to stream
   bool graph_ran_last_ = false;
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;

@@ -1,4 +1,4 @@
-// A training step of the interpreter: issued instruction by instruction, or launched whole, and what the host learns of it.
+// Training steps of the interpreter, issued instruction by instruction or launched whole, and their results for the host.
 #include <algorithm>
 #include <cmath>
 
@@ -29,10 +29,10 @@ void Interpreter::issue(BoundProgram& bound, const StepInputs& inputs, IssueObse
     if (done) observer.waiting(n, s);
     for (const BoundInstruction* awaited : instruction.waits) {
       if (!captured) s.wait(awaited->done);
-      // Those of the step before, which come later in the program, are over when the graph begins.
+      // Awaited instructions of the step before, which come later in the program, have ended when the graph begins.
       if (captured && awaited < &instruction) s.wait(awaited->captured);
     }
-    if (!done) {  // others rely on what it would have waited for
+    if (!done) {  // other instructions rely on its waits
       if (instruction.is_awaited) s.record(end);
       continue;
     }
@@ -51,8 +51,8 @@ void Interpreter::issue(BoundProgram& bound, const StepInputs& inputs, IssueObse
       else
         board_.enqueued(aside, program, n);
     };
-    // A host's threads take turns, so that others could end before this end is noted: there it is noted before they go on. On a
-    // GPU a note holds up its stream, and comes after.
+    // On the host, threads take turns, so others could end before this end is noted: there it is noted before they go on. On a
+    // GPU, a note holds up its stream, and comes after.
     const bool notes_first = !s.device().is_cuda();
     if (notes_first) note(s);
     if (instruction.is_awaited || observed || shown) s.record(end);
@@ -96,8 +96,8 @@ void Interpreter::launch_whole(Pending& slot, BatchSource& batches, StepRecorder
     board_.begin(plan_.train);
     auto graph = step_graphs_.find({&slot, detail});
     if (graph == step_graphs_.end()) {
-      // As where kernels are loaded (synchronize_warm_up): what CUDA allocates may wait for work of this GPU, which may wait
-      // for a peer who needs a lock that is held meanwhile. So there is no such work left.
+      // The reason is that of synchronize_warm_up: when CUDA allocates, it may wait for work of this GPU, which may wait for a
+      // peer that needs a lock held meanwhile. So no work may be left.
       synchronize();
       std::vector<StreamRef> others = train_.streams;
       std::erase_if(others, [&](StreamRef s) { return s.native() == compute.native(); });
@@ -163,7 +163,7 @@ StepResult Interpreter::synchronize_result() {
   pending_.pop_front();
   guarded([&] {
     recorder_->synchronize(slot.step);
-    // A stream that failed comes to the end of the step too, with a result that means nothing.
+    // A failed stream comes to the end of the step too, with a meaningless result.
     for (const auto& [spec, s] : streams_) s.ref().rethrow_failure();
     life_->check();
   });

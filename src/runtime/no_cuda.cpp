@@ -1,4 +1,4 @@
-// What stands for src/runtime/cuda where plait is built without CUDA.
+// Takes the place of src/runtime/cuda if plait is built without CUDA.
 #include "core/error.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/device_activities.h"

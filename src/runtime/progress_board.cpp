@@ -87,7 +87,7 @@ void ProgressBoard::enqueued(StreamRef aside, const parallel::Program& program, 
   if (aside.device().is_cuda()) {
     if (shown) aside.write_value(place, value);
   } else {
-    aside.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
+    aside.enqueue_host([place, value] { write_counter(place, value); });  // a task, so it is dropped after one that failed
   }
 }
 

@@ -8,7 +8,7 @@
 namespace plait::runtime {
 namespace {
 
-// What there is of a segment in a slot; empty where it has none of that.
+// The tensors of a segment in a slot; empty if it has none.
 template <typename Tensors>
 Tensors of(const std::map<std::pair<int, int>, Tensors>& all, int segment, int slot) {
   const auto it = all.find({segment, slot});
@@ -106,7 +106,7 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::B
 }
 
 void RankBuffers::bind_buffers() {
-  // A buffer's tensors by name; of a stash, those that are computed again are apart from the gradients.
+  // A buffer's tensors by name. In a stash, those that are computed again are apart from the gradients.
   struct Tensors {
     std::vector<model::TensorSpec> specs;
     std::vector<void*> memory;
@@ -164,7 +164,7 @@ void RankBuffers::bind_buffers() {
 View RankBuffers::weight_scales(int bucket) const {
   const std::vector<ops::QuantizedTensor>& of = quantized_weights(bucket);
   require(!of.empty(), "RankBuffers: the bucket has no quantized weights");
-  // One behind the other, as a bucket's are.
+  // The scales of a bucket lie one behind the other.
   return {of.front().out.scale.data, DType::f32, {std::ssize(of), ops::scale_floats}};
 }
 

@@ -8,7 +8,8 @@
 namespace plait::runtime {
 namespace {
 
-// NCCL's: a message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
+// Thread blocks of NCCL on a link. A message is a few MB and has a whole pass of computation to travel; more blocks would only
+// take SMs from it.
 constexpr int link_ctas = 4;
 
 class GroupsBuilder {

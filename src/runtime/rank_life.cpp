@@ -44,7 +44,7 @@ void RankLife::note_reason(const std::string& reason) {
   changed_.notify_all();
 }
 
-// All learn the reason before anything is let go: what is let go on one rank shows as errors on others.
+// All ranks learn the reason before anything is released: a release on one rank shows as errors on others.
 void RankLife::abort(const std::string& reason) noexcept {
   std::vector<std::shared_ptr<RankLife>> others;
   for (const std::weak_ptr<RankLife>& other : others_) {
@@ -116,7 +116,7 @@ RankLife::Failure RankLife::failure_of(const std::exception_ptr& error) {
 void RankLife::end(std::exception_ptr error, const std::function<void()>& drain) {
   const Failure failure = failure_of(error);
   fail(failure, drain);
-  // An error of communication is worth less than the reason that somebody found for it.
+  // The reason that another thread found says more than this rank's error of communication.
   if (const std::string why = reason();
       failure.of_communication && !why.empty() && why != reason_of(failure) && why != failure.what) {
     throw CommError(why);

@@ -3,15 +3,15 @@
 //   running ──> failed ──> aborted ──> drained ──> retired
 //
 //   running   its thread enqueues work and waits for results
-//   failed    its thread caught an error. Nothing has been let go yet: its watchdog, if it has one, first tells the other ranks
-//             and finds out what is behind an error of communication
-//   aborted   the reason stands, and whatever waited for another rank goes on. All results are worthless from here on
-//   drained   its streams are empty, so memory that they used may go
+//   failed    its thread caught an error. Nothing has been released yet: its watchdog, if it has one, first tells the other
+//             ranks and finds the cause of an error of communication
+//   aborted   the reason is final, and everything that waited for another rank goes on. All results are worthless from here on
+//   drained   its streams are empty, so memory that they used may be freed
 //   retired   no other thread touches what the rank owns any more
 //
-// A rank goes from left to right only, and may leave states out: one that comes to its end goes from `running` to `retired`,
-// one that another rank ends goes from `running` to `aborted`. The rank's own thread takes the steps to failed, drained and
-// retired; any thread may take the one to aborted. launch() makes the lives of the ranks that are threads of this process
+// A rank moves only from left to right, and may skip states: one that comes to its end goes from `running` to `retired`, one
+// that another rank ends goes from `running` to `aborted`. The rank's own thread takes the steps to failed, drained and
+// retired; any thread may take the step to aborted. launch() makes the lives of the ranks that are threads of this process
 // together and ends each; the interpreter (which alone knows the streams) and the watchdog (which alone knows other processes)
 // act on them.
 #pragma once
@@ -37,13 +37,13 @@ class RankLife {
  public:
   enum class State { running, failed, aborted, drained, retired };
 
-  // What its thread caught.
+  // The error that its thread caught.
   struct Failure {
     std::string what;
-    bool of_communication = false;  // a CommError, which is mostly the consequence of what happened to another rank
+    bool of_communication = false;  // a CommError, mostly a consequence of an error on another rank
   };
   static Failure failure_of(const std::exception_ptr& error);
-  // What the other ranks are told of it: "rank 1 failed: out of memory".
+  // The text about it for the other ranks: "rank 1 failed: out of memory".
   std::string reason_of(const Failure& failure) const;
 
   explicit RankLife(int rank = 0) : rank_(rank) {}
@@ -54,17 +54,17 @@ class RankLife {
 
   State state() const;
   bool is_aborted() const { return !reason().empty(); }
-  // Why it was aborted; the first reason stays. Empty if it was not.
+  // The reason why it was aborted; the first one stays. Empty if it was not.
   std::string reason() const;
-  // Of this rank and of all that are threads of this process, since freeing a GPU's memory can wait for streams of any of them.
-  // Returns when everything they waited for has been released. `reason` is not empty.
+  // Aborts this rank and all that are threads of this process, since freeing a GPU's memory can wait for streams of any of
+  // them. Returns when everything they waited for has been released. `reason` is not empty.
   void abort(const std::string& reason) noexcept;
 
   // --- the rank's thread ---
 
-  // What `work` returns. If it throws, the rank goes to `failed`, `aborted` and, once `drain` has emptied the streams,
-  // `drained`; then the exception goes on, or a CommError with the reason for the abort where that is another. `drain` may
-  // throw what the streams throw; that is ignored. Calls may be nested; each drains its own streams.
+  // Returns the result of `work`. If it throws, the rank goes to `failed`, `aborted` and, once `drain` has emptied the streams,
+  // `drained`. Then the exception goes on, or a CommError with the reason for the abort if that is another. `drain` may throw
+  // what the streams throw; that is ignored. Calls may be nested; each drains its own streams.
   template <typename Work, typename Drain>
   std::invoke_result_t<Work> run(Work&& work, Drain&& drain) {
     try {
@@ -74,11 +74,12 @@ class RankLife {
     }
   }
   // `release` is called once, on any thread, when the rank is aborted; at once if it has been. It makes something that waits
-  // for other ranks go on, must not throw, and owns what it touches (a weak_ptr, say), as it stays until the rank retires.
+  // for other ranks go on, must not throw, and must own what it touches (a weak_ptr, say), because it stays until the rank
+  // retires.
   void on_abort(std::function<void()> release);
   // CommError with the reason if the rank has been aborted.
   void check() const;
-  // For an error that passed by run(): the same steps without an exception. Returns in state `drained`.
+  // The same steps for an error that did not pass through run(), without an exception. Returns in state `drained`.
   void fail(const Failure& failure, const std::function<void()>& drain) noexcept;
   // Waits for calls of other threads that are under way.
   void retire() noexcept;
@@ -87,10 +88,10 @@ class RankLife {
 
   // From now on a failed rank waits up to `patience` for the watchdog to abort it.
   void set_watched(std::chrono::milliseconds patience);
-  // Until the rank has come to `state` or `time` has passed.
+  // Waits until the rank has come to `state` or `time` has passed.
   void wait_for(State state, std::chrono::milliseconds time, std::stop_token stop);
   std::optional<Failure> failure() const;
-  // What `look` returns, which may touch what the rank owns; nothing if the rank has retired.
+  // Returns the result of `look`, which may touch what the rank owns; nothing if the rank has retired.
   template <typename Look>
   std::optional<std::invoke_result_t<Look>> while_in_use(Look&& look) {
     std::lock_guard lock(in_use_);
@@ -107,8 +108,8 @@ class RankLife {
   void release() noexcept;
 
   const int rank_;
-  std::vector<std::weak_ptr<RankLife>> others_;  // of this process
-  mutable std::mutex mutex_;                     // of all below it
+  std::vector<std::weak_ptr<RankLife>> others_;  // the other ranks of this process
+  mutable std::mutex mutex_;                     // guards all members below it
   std::condition_variable_any changed_;
   State state_ = State::running;
   std::optional<Failure> failure_;
@@ -118,7 +119,7 @@ class RankLife {
   std::mutex in_use_;  // held while another thread touches what the rank owns; taken before mutex_
 };
 
-// Of ranks that are threads of one process: aborting one aborts all.
+// Makes the lives of ranks that are threads of one process: aborting one aborts all.
 std::vector<std::shared_ptr<RankLife>> make_rank_lives(int ranks);
 
 // Blocks until the stream is empty and ignores its failures. Call it before destroying the links and communicators that the

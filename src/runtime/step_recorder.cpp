@@ -108,8 +108,9 @@ void StepRecorder::Timeline::shift(double milliseconds) {
 StepRecorder::Timeline StepRecorder::read_timeline(const Slot& slot, const Timeline& before) const {
   const std::size_t count = program_.instructions.size();
   const double step_end = milliseconds(slot.begin, slot.end);
-  // That is the end of the compute stream; others may have something left to do, but for what that one waited for, whose times
-  // are taken at any moment. Where an event is complete, so are those before it on its stream.
+  // step_end is the end of the compute stream. Other streams may still have something left, except what the compute stream
+  // waited for; the times of that can come at any moment, so wait for them. If an event is complete, so are those before it on
+  // its stream.
   for (const int n : maker_.waits()) {
     for (const int awaited : program_.at(n).waits) {
       if (awaited < n) slot.times[static_cast<std::size_t>(awaited)].done->event.synchronize();
@@ -125,7 +126,7 @@ StepRecorder::Timeline StepRecorder::read_timeline(const Slot& slot, const Timel
     if (over[stream]) taken[n] = milliseconds(slot.begin, done->event);
   }
 
-  // Times are taken a little late, some later than others, so each is put behind what it cannot have come before.
+  // Times are taken a little late, some later than others, so each is moved behind the times that it cannot precede.
   Timeline timeline;
   std::vector<std::optional<double>> free(program_.streams.size());
   for (std::size_t n = 0; n < count; ++n) {

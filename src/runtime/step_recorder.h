@@ -1,8 +1,8 @@
 // Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
-// Times are taken beside the streams (StreamRef::aside), and only of the ends of instructions: one begins when the last of what
-// it waits for has ended. Traced steps have events around everything. After the first steps, only traced ones create new
-// events.
+// Times are taken beside the streams (StreamRef::aside), and only at the ends of instructions: an instruction begins when the
+// last of what it waits for has ended. Traced steps have events around everything. After the first steps, only traced ones
+// create new events.
 //
 // Belongs to its rank's thread.
 #pragma once
@@ -24,13 +24,13 @@ namespace plait::runtime {
 class StepRecorder final : public IssueObserver {
  public:
   enum class Detail {
-    ends,  // only begin and end of the step: no ledger, to see what that costs
+    ends,  // only begin and end of the step: no ledger, to see the cost of ledgers
     ledger,
     everything,  // for a trace
   };
 
-  // `slots`: one more than the steps whose times may be unread. `program` outlives this. `links_announce`: receives know when
-  // their sender was ready.
+  // `slots`: one more than the number of steps whose times may be unread. `program` must outlive this. `links_announce`:
+  // receives know when their sender was ready.
   StepRecorder(const parallel::Program& program, const parallel::Layout& layout, int rank, Device device, int slots,
                bool links_announce);
 
@@ -48,24 +48,24 @@ class StepRecorder final : public IssueObserver {
   bool is_complete(std::int64_t step) const;
   void synchronize(std::int64_t step) const;
 
-  // Of steps that are complete, each once and in order.
+  // The times of a step. Steps are taken when they are complete, each once and in order.
   struct Result {
-    double device_ms = 0;  // since the end of the step before; 0: there is none
+    double device_ms = 0;  // since the end of the step before; 0 for the first
     parallel::Ledger ledger;
   };
   Result take(std::int64_t step);
 
-  // Of a step recorded with Detail::everything, until a later step reuses its slot. Blocks until the whole step has run on all
-  // streams.
+  // The trace of a step recorded with Detail::everything, until a later step reuses its slot. Blocks until the whole step has
+  // run on all streams.
   parallel::StepTrace synchronize_trace(std::int64_t step, StreamRef compute);
 
  private:
   struct Timed {
     Event event;
-    bool always = false;  // in every step; else in those that are traced
+    bool always = false;  // timed in every step; else only in traced ones
   };
   struct Times {
-    std::optional<Timed> waiting, started, done, ready;  // of one instruction
+    std::optional<Timed> waiting, started, done, ready;  // the events of one instruction
   };
   struct Slot {
     std::int64_t step = -1;
@@ -74,8 +74,8 @@ class StepRecorder final : public IssueObserver {
     std::vector<Times> times;  // by instruction
   };
 
-  // By instruction, in milliseconds since the step began: its stream came to it, its waits were over, it ended. Infinite: not
-  // yet. One whose end is not timed ends as it begins.
+  // Times by instruction, in milliseconds since the step began: when its stream came to it, its waits were over, and it ended.
+  // Infinite: not yet. An instruction whose end is not timed ends as it begins.
   struct Timeline {
     std::vector<double> reached, begin, end;
     bool is_known() const { return !end.empty(); }
@@ -94,12 +94,12 @@ class StepRecorder final : public IssueObserver {
   const parallel::Program& program_;
   parallel::LedgerMaker maker_;
   Device device_;
-  Event passing_;  // on its way to a companion stream
+  Event passing_;  // carries order to a companion stream
   std::vector<Slot> slots_;
   Slot* current_ = nullptr;  // between begin and end
 
-  std::int64_t next_ = 0;        // step to be taken
-  Timeline last_, second_last_;  // of the steps taken before, both from the begin of the last
+  std::int64_t next_ = 0;        // the next step to be taken
+  Timeline last_, second_last_;  // timelines of the last steps taken, both relative to the beginning of the last
 };
 
 }  // namespace plait::runtime

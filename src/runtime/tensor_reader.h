@@ -11,10 +11,10 @@
 
 namespace plait::runtime {
 
-// Everything here blocks, and reads what `stream` has written so far.
+// All functions block, and read what `stream` has written so far.
 class TensorReader {
  public:
-  // `staging`: `bytes` of pinned memory, which nobody else uses meanwhile; both outlive this.
+  // `staging`: `bytes` of pinned memory that nobody else uses meanwhile. Stream and staging must outlive this.
   TensorReader(StreamRef stream, void* staging, std::size_t bytes) : stream_(stream), staging_(staging), bytes_(bytes) {}
 
   // Shows the elements in order, a part at a time.

@@ -26,8 +26,8 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
   const auto same = [](const std::string& name) { return name; };
   const parallel::Program& program = plan.train;
   const bool partial =
-      i.segment < plan.sizes.shape.segments() && program.segment(i.segment).partial;  // of a sum: no meaning yet
-  // What other ranks' rows are gathered into is whole behind the collective only.
+      i.segment < plan.sizes.shape.segments() && program.segment(i.segment).partial;  // part of a sum: no meaning yet
+  // A tensor into which other ranks' rows are gathered is whole only behind the collective.
   const auto norm_views = [&](bool gathered) {
     const std::vector<model::TensorSpec> specs = model::norm_specs(plan.sizes, i.segment);
     std::vector<model::NamedView> views = model::named(buffers.norm(i));
@@ -53,7 +53,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
       if (partial) activations.output = {};
       const bool loss = i.kind == parallel::InstructionKind::loss;
       if (!loss) activations.losses = {};
-      // The loss makes the gradient of the logits where they are.
+      // The loss writes the gradient of the logits over the logits.
       add(model::activation_specs(plan.sizes, i.segment), model::named(activations),
           [&](const std::string& name) { return loss && name == "logits" ? parallel::gradient_name(name) : name; });
       break;
@@ -89,7 +89,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
 
 std::int64_t execution_order(const parallel::Instruction& i, int segments) {
   using Kind = parallel::InstructionKind;
-  constexpr int parts = 4;  // of a segment, in each direction
+  constexpr int parts = 4;  // parts of a segment, in each direction
   const auto forward = [&](int part) { return parts * i.segment + part; };
   const auto backward = [&](int part) { return parts * (2 * segments + 1 - i.segment) + part; };
   const int within = [&] {
@@ -99,7 +99,7 @@ std::int64_t execution_order(const parallel::Instruction& i, int segments) {
       case Kind::backward_input: return backward(1);
       case Kind::norm_backward: return backward(2);
       case Kind::backward_weight: return backward(3);
-      // Between segments, in front of the pass that they lead to.
+      // Instructions between segments come in front of the pass that they lead to.
       default: return parallel::is_in_backward(i) ? backward(i.segment < segments && i.recomputed ? 0 : 3) : forward(0);
     }
   }();

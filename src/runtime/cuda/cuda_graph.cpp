@@ -37,8 +37,8 @@ CudaGraph::CudaGraph(StreamRef origin, const std::vector<StreamRef>& others, con
     : executable_(std::make_unique<Executable>()) {
   Event passing(origin.device());  // each record is waited for before the next
   Graph captured;
-  // Other ranks may be threads of this process, and so are prefetching and watchdogs: what they call is none of its business.
-  // A call of this thread that would not be in the graph is an error.
+  // Thread-local capture: calls of other threads of this process (ranks, prefetching, watchdogs) do not disturb it. A call of
+  // this thread that would not be in the graph is an error.
   check(cudaStreamBeginCapture(native(origin), cudaStreamCaptureModeThreadLocal));
   try {
     origin.record(passing);
@@ -58,12 +58,12 @@ CudaGraph::CudaGraph(StreamRef origin, const std::vector<StreamRef>& others, con
     join_companion(origin);
   } catch (...) {
     static_cast<void>(cudaStreamEndCapture(native(origin), &captured.graph));
-    static_cast<void>(cudaGetLastError());  // of what is being thrown
+    static_cast<void>(cudaGetLastError());  // clears the error that is being thrown
     throw;
   }
   check(cudaStreamEndCapture(native(origin), &captured.graph));
   check(cudaGraphGetNodes(captured.graph, nullptr, &executable_->nodes));
-  // By their own priorities, as on the streams: communication goes first.
+  // Nodes keep their own priorities, as on the streams: communication goes first.
   const cudaError_t status =
       cudaGraphInstantiateWithFlags(&executable_->graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority);
   if (status == cudaErrorMemoryAllocation) {
@@ -80,7 +80,7 @@ CudaGraph::~CudaGraph() = default;
 std::size_t CudaGraph::nodes() const { return executable_->nodes; }
 
 void CudaGraph::launch(StreamRef stream, std::size_t calls) const {
-  for (std::size_t others = 1; others < calls; ++others) static_cast<void>(native(stream));  // which makes room for one
+  for (std::size_t others = 1; others < calls; ++others) static_cast<void>(native(stream));  // native() makes room for one call
   check(cudaGraphLaunch(executable_->graph, native(stream)));
 }
 

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t buffer_bytes = std::size_t{8} << 20;
-constexpr std::size_t most_records = 4'000'000;  // of a device between two looks
+constexpr std::size_t most_records = 4'000'000;  // for a device between two calls of synchronize_take
 constexpr std::size_t longest_name = 160;
 constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                                         CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
@@ -76,7 +76,7 @@ std::string kernel_name(const char* mangled) {
   return std::string(status == 0 && readable ? readable.get() : mangled).substr(0, longest_name);
 }
 
-// Of the process. CUPTI's callbacks carry nothing of their caller's, so this one object has to be found without it.
+// The one collector of the process. CUPTI's callbacks carry nothing of their caller's, so it has to be found without that.
 class Collector {
  public:
   Collector() : cupti_(open_cupti()) {
@@ -112,7 +112,8 @@ class Collector {
   }
 
   static Collector& of_process() {
-    // Throws, and is tried again, where there is no CUPTI. Never destroyed: CUPTI calls as long as the process lives.
+    // The constructor throws if there is no CUPTI, and is then tried again by the next call. Never destroyed: CUPTI calls as
+    // long as the process lives.
     static Collector* const collector = new Collector;
     return *collector;
   }
@@ -121,7 +122,7 @@ class Collector {
   static void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* records) {
     *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(64, buffer_bytes));
     *size = *buffer ? buffer_bytes : 0;
-    *records = 0;  // as many as fit
+    *records = 0;  // no limit: as many as fit
   }
   static void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
     of_process().read(buffer, valid);
@@ -174,7 +175,7 @@ struct DeviceActivities::Source {
   Collector& collector = Collector::of_process();
   Device device;
   std::map<std::uint32_t, int> streams;  // by CUPTI's number
-  Clock::time_point epoch;               // of CUPTI's clock
+  Clock::time_point epoch;               // epoch of CUPTI's clock
 
   Source(Device d, const std::vector<StreamRef>& list) : device(d) {
     const Cupti& cupti = collector.cupti();
