@@ -1,4 +1,4 @@
-// Which passes are braided, and that something else stands behind every exchange of theirs.
+// The right passes are braided, and something else is computed behind each of their exchanges.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(Braids, OfSeveralRanksAreWhatTheFileSays) {
   EXPECT_EQ(turns_text(schedule), "F0 F1 F2 B0 B1 B2");
 }
 
-// In what order passes are, what pairs there are, and that nothing is computed twice or waits in a circle.
+// The order of the passes and their pairs; nothing is computed twice or waits in a circle.
 TEST(Braids, OfPipelinesAreOfForwardsAndTheBackwardsBesideThem) {
   using enum ScheduleKind;
   EXPECT_EQ(braided({one_f_one_b, 2, 1, 3}), "F0 F1 B0 F2 B1 B2") << "would end no sooner";
@@ -86,7 +86,8 @@ TEST(Braids, OfPipelinesAreOfForwardsAndTheBackwardsBesideThem) {
 }
 
 TEST(Braids, PairsOfWhichOneNeedsTheOtherAreTakenApart) {
-  // On the rank itself, and by way of rank 1, which computes the forward of micro-batch 1 before the backward of 0.
+  // One pass needs the other on the rank itself, or by way of rank 1, which computes the forward of micro-batch 1 before the
+  // backward of 0.
   const auto file = parsed_schedule("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n");
   EXPECT_EQ(braided(spec_of(file)), "F0 F1 B0 B1");
   const auto same = parsed_schedule("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B,0F2,0B2\n");
@@ -101,7 +102,7 @@ TEST(Braids, OfHalvesPairForwardsAndInputParts) {
   EXPECT_EQ(halved({zb_h1, 2, 1, 1}, 1), "F0|F1 I0|I1 W0 W1");
 }
 
-// Whatever the schedule: no more than it would hold of whole micro-batches, and no other list of passes for who writes it down.
+// Under any schedule, halves hold no more than whole micro-batches would, and the written list of passes is the same.
 TEST(Braids, OfHalvesHoldWhatTheWholeWouldAndAreWrittenDownAsTheWhole) {
   for (const ScheduleKind kind : built_in_kinds()) {
     for (const int micro_batches : {4, 8}) {
@@ -117,9 +118,9 @@ TEST(Braids, OfHalvesHoldWhatTheWholeWouldAndAreWrittenDownAsTheWhole) {
   }
 }
 
-// Compute instructions between that whose sum an exchange takes and the first that uses what it brings.
+// The number of compute instructions between the one whose sum an exchange takes and the first that uses the exchange's result.
 int computed_behind(const Program& program, const std::vector<Bucket>& buckets, int exchange) {
-  // All that its collectives, and the norm between them, work on.
+  // All buffers that its collectives, and the norm between them, work on.
   std::vector<BufferUse> uses;
   for (const Exchange& e : exchanges_of(program)) {
     for (int n = e.first; e.first <= exchange && exchange <= e.last && n <= e.last; ++n) {
@@ -143,7 +144,7 @@ int computed_behind(const Program& program, const std::vector<Bucket>& buckets, 
   return between;
 }
 
-// By micro-batch and direction, the exchanges behind which nothing is computed.
+// The exchanges behind which nothing is computed, by direction and micro-batch.
 std::map<std::string, int> exposed_exchanges(const SetSpec& spec) {
   const ProgramSet set = make_set(spec);
   EXPECT_EQ(first_problem(set), "");
@@ -163,13 +164,13 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
   for (const bool sequence_parallel : {true, false}) {
     SetSpec spec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 4}, .tensor = 2, .sequence_parallel = sequence_parallel};
     const auto exposed = exposed_exchanges(spec);
-    // Nothing is beside the first forward but itself, and the last of a step has only its update to wait for.
+    // The first forward has no pass beside it, and the last exchange of a step has only its update to wait for.
     ASSERT_EQ(exposed.size(), 1U) << exposed.rbegin()->first;
     EXPECT_EQ(exposed.begin()->first, "forward 0");
   }
 }
 
-// In quarters of blocks: of exchanges in the middle of a pass.
+// Work beside exchanges in the middle of a pass, in quarters of blocks.
 TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
   const auto beside = [](bool braided, bool fp8, bool backward, int micro_batch) {
     const RankProgram rank =
@@ -196,7 +197,7 @@ TEST(Braids, ExchangesKnowHowMuchIsComputedBesideThem) {
   EXPECT_EQ(beside(true, true, backward, 1), 3);
 }
 
-// A backward in two parts a segment and its weight part, a forward in two.
+// Among the cases: a backward with two parts and a weight part in each segment, beside a forward with two.
 TEST(Braids, PartsOfPassesComeAtAnEvenPace) {
   EXPECT_TRUE(order_of_parts({}).empty());
   EXPECT_EQ(order_of_parts({{2, 1}}), (std::vector<BraidedPart>{{0, 0, 0}, {0, 0, 1}, {0, 1, 0}}));
@@ -208,8 +209,8 @@ TEST(Braids, PartsOfPassesComeAtAnEvenPace) {
       << "one more segment: a head or an embedding moves neither against the other";
 }
 
-// Between the parts of a segment with FP8 operands, which wait for their scale, stands a part of the other pass: however many
-// segments and micro-batches there are.
+// The parts of a segment with FP8 operands wait for their scale. A part of the other pass stands between them, for any number
+// of segments and micro-batches.
 TEST(Braids, BehindEveryScaleStandsAPartOfTheOtherPass) {
   for (const int micro_batches : {2, 5}) {
     for (const int blocks : {1, 7, 40}) {
@@ -229,7 +230,7 @@ TEST(Braids, BehindEveryScaleStandsAPartOfTheOtherPass) {
   }
 }
 
-// And takes one more micro-batch's activations for it.
+// It takes one more micro-batch's activations for that.
 TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
   const auto slots = [](const SetSpec& spec) { return make_set(spec).program(0).chunks[0].activation_slots; };
   for (const int micro_batches : {2, 3, 8}) {
@@ -240,7 +241,7 @@ TEST(Braids, WithAForwardAheadTheFirstHasAPartnerToo) {
     EXPECT_TRUE(exposed_exchanges(ahead).empty()) << ahead.name();
     EXPECT_EQ(slots(ahead), std::min(micro_batches, slots(spec) + 1)) << ahead.name();
   }
-  // Where all forwards come first, or there is one only, it changes nothing.
+  // If all forwards come first, or there is only one, it changes nothing.
   for (const SetSpec& spec : {SetSpec{.schedule = {ScheduleKind::gpipe, 1, 1, 4}, .tensor = 2},
                               SetSpec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}, .tensor = 2}}) {
     SetSpec ahead = spec;
@@ -271,7 +272,7 @@ TEST(Braids, OfPipelinesAreProvedAndHideExchanges) {
   }
 }
 
-// In a pipeline, where a forward has no other pass to go with.
+// In a pipeline, a forward has no other pass to go with.
 TEST(Braids, OfHalvesLeaveNoExchangeOfAPipelineByItself) {
   for (const ScheduleKind kind : built_in_kinds()) {
     for (const bool sequence_parallel : {true, false}) {

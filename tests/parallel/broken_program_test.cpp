@@ -19,7 +19,7 @@ using enum InstructionKind;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A valid set to take things from. Every rank has a program of its own.
+// A valid set from which tests take things. Every rank has a program of its own.
 class Editor {
  public:
   explicit Editor(const SetSpec& spec) : set(make_set(spec, true, false)) {}
@@ -31,7 +31,7 @@ class Editor {
   Chunk& chunk(int rank, int index = 0) { return program(rank).chunks[static_cast<std::size_t>(index)]; }
   Instruction& at(int rank, int index) { return program(rank).instructions[static_cast<std::size_t>(index)]; }
 
-  // The first instruction of this kind, micro-batch and segment (or chunk, of messages, or bucket); -1 is any.
+  // The first instruction of this kind, micro-batch and segment (for messages: chunk; for reductions: bucket); -1 is any.
   int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1) {
     const auto& list = program(rank).instructions;
     const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
@@ -44,7 +44,7 @@ class Editor {
   Instruction& get(int rank, InstructionKind kind, int micro_batch = -1, int which = -1) {
     return at(rank, find(rank, kind, micro_batch, which));
   }
-  // The same of a collective.
+  // The same for a collective.
   using Which = std::function<bool(const Instruction&)>;
   int find(int rank, const Which& is, int micro_batch = -1, int which = -1) {
     const auto& list = program(rank).instructions;
@@ -59,7 +59,7 @@ class Editor {
     return at(rank, find(rank, is, micro_batch, which));
   }
 
-  // Takes an instruction out and, unless `to` is -1, puts it where another one is now, past which it goes. Waits go along.
+  // Removes an instruction or, unless `to` is -1, moves it past the one at that index. Waits go along.
   void move(int rank, int from, int to) {
     auto& list = program(rank).instructions;
     std::vector<int> order(list.size());
@@ -76,13 +76,13 @@ class Editor {
   }
   void remove(int rank, int index) { move(rank, index, -1); }
 
-  // Waits anew, so that nothing but what is being tested is wrong.
+  // Derives the waits anew, so that only the tested part is wrong.
   void derive(int rank) {
     for (Instruction& i : program(rank).instructions) i.waits.clear();
     derive_waits(program(rank), of(rank).buckets);
   }
 
-  // The first problem is this one, of this rank.
+  // Expects this problem of this rank to be the first.
   void expect(int rank, const testing::Matcher<std::string>& words) {
     const std::vector<ProgramProblem> problems = validate(set);
     ASSERT_FALSE(problems.empty());
@@ -351,7 +351,7 @@ TEST(BrokenProgram, EndOfTheStepOutOfOrder) {
   }
 }
 
-// What the missing gather above does to the next step.
+// The effect of the missing gather above on the next step.
 TEST(BrokenProgram, ForwardReadsShardsFromBeforeTheUpdate) {
   Editor e(sharded);
   e.remove(0, e.find(0, gather, -1, 1));
@@ -361,7 +361,7 @@ TEST(BrokenProgram, ForwardReadsShardsFromBeforeTheUpdate) {
   }));
 }
 
-// FP8 operands.
+// A set with FP8 operands.
 const SetSpec quantized{
     .schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 1, .bucket_bytes = 1 << 12, .fp8 = true};
 const SetSpec shared_operands{
@@ -456,7 +456,7 @@ TEST(BrokenProgram, SwappedReceives) {
 }
 
 TEST(BrokenProgram, SendsInAnotherOrderThanReceives) {
-  // Right as far as rank 0 knows, which computes micro-batch 2 before 1.
+  // The order is right for rank 0 alone, which computes micro-batch 2 before 1.
   Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}});
   e.move(0, e.find(0, load_batch, 2), e.find(0, forward, 1, 0));
   e.move(0, e.find(0, forward, 2, 0), e.find(0, forward, 1, 0));
@@ -495,7 +495,7 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
 
 TEST(BrokenProgram, TensorRanksExchangeInAnotherOrder) {
   Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2, .recompute = true});
-  // What two segments compute need not be in the same order on two ranks; what the ranks tell each other has to be.
+  // The computations of two segments may be in another order on another rank; what the ranks tell each other may not.
   const auto recomputes = [](InstructionKind kind) {
     return [=](const Instruction& i) {
       return i.kind == kind && (kind == norm ? i.recomputed : i.collective.destination.kind == BufferKind::norm_again);
@@ -526,7 +526,8 @@ TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
   }
 }
 
-// Each rank finishes sending before it receives, as with one stream for both: fine only where messages are buffered on the way.
+// Each rank finishes sending before it receives, as with one stream for both. That works only if messages are buffered on the
+// way.
 TEST(BrokenProgram, DeadlockOfUnbufferedMessages) {
   Editor e(one_f_one_b);
   const auto receive_after_send = [&](int rank, InstructionKind receive, int received, InstructionKind send, int sent) {

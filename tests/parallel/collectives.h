@@ -1,4 +1,4 @@
-// Which collective an instruction is, for tests that look for one.
+// Predicates that tell collectives apart, for tests that look for one.
 #pragma once
 
 #include "parallel/program/program.h"
@@ -26,7 +26,7 @@ inline bool shares_weight_scales(const Instruction& i) {
   return is_collective(i) && i.collective.destination.kind == BufferKind::weight_scales;
 }
 
-// For programs written by hand.
+// A collective for programs written by hand.
 inline Collective gradient_sum(const Group& group = groups::replicas, int bucket = 0) {
   return {.group = group,
           .purpose = Purpose::gradients,

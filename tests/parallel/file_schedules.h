@@ -1,4 +1,4 @@
-// Schedules from files that can run, whatever their placement and order.
+// Schedules from files that can run, of any placement and order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ inline ScheduleSpec spec_of(const std::shared_ptr<const ScheduleFile>& file) {
           .file = file};
 }
 
-// Any placement, any order: whatever rank comes next, whatever of its passes could run by then.
+// A schedule of random placement and order: a random rank comes next, with a random one of its passes that can run by then.
 inline Passes random_passes(std::mt19937& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const int ranks = 1 + below(4), stages = ranks + below(5), micro_batches = 1 + below(9);
   std::vector<int> rank_of(static_cast<std::size_t>(stages));
   for (int s = 0; s < stages; ++s) rank_of[static_cast<std::size_t>(s)] = s < ranks ? s : below(ranks);
   std::shuffle(rank_of.begin(), rank_of.end(), random);
-  const int split = below(3);                    // of three: never, sometimes, always
+  const int split = below(3);                    // how often backwards are split, of three: never, sometimes, always
   std::set<std::pair<int, int>> forward, input;  // done: stage, micro-batch
   std::vector<StagePass> left;
   for (int s = 0; s < stages; ++s) {

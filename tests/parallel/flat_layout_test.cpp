@@ -98,7 +98,7 @@ TEST_P(FlatLayoutTest, ZeRO2KeepsShardsOfGradientsAndTwoBucketsOfWholeOnes) {
     for (const FlatLayout::StatePiece& piece : sharded.state_pieces()) EXPECT_EQ(piece.gradient_first, piece.state_first);
     for (const Range& range : sharded.norm_ranges()) elements += range.count;
     counted[0] += elements;
-    // A segment's gradients are in one bucket and neighbours in different places.
+    // A segment's gradients are in one bucket, and neighbouring buckets have different places.
     for (std::size_t i = 0; i < list.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (list[i].segment != list[j].segment) continue;
@@ -113,7 +113,8 @@ TEST_P(FlatLayoutTest, ZeRO2KeepsShardsOfGradientsAndTwoBucketsOfWholeOnes) {
   EXPECT_EQ(counted[0], all);
 }
 
-// Random numbers for rounding moments go by these: the element's own in the whole parameter, on every rank of every layout.
+// These numbers choose the random numbers for rounding moments: each is the element's own in the whole parameter, on every rank
+// of every layout.
 TEST_P(FlatLayoutTest, ElementsAreNumberedAsInTheWholeParameter) {
   model::ModelShape s = shape();
   s.heads = s.kv_heads = 4, s.head_dim = 10, s.mlp = Mlp::swiglu;
@@ -164,13 +165,13 @@ TEST_P(FlatLayoutTest, ElementsAreNumberedAsInTheWholeParameter) {
   EXPECT_EQ(different.size(), whole.size());
 }
 
-// Parameters that other ranks replicate are in other buckets, which those ranks cut among themselves.
+// Parameters with other replicas are in other buckets, which those ranks cut among themselves.
 TEST(FlatLayoutOfSeveralReplicaSets, EachBucketIsCutAmongTheReplicasOfItsParameters) {
   std::vector<model::Parameter> list = model::parameters(shape());
   const AxisSet wide{Axis::data, Axis::tensor};
   for (std::size_t n = 0; n < list.size(); n += 2) list[n].replicas = list[n].partial = wide;
   const Layout layout{{Axis::data, 2}, {Axis::tensor, 3}};
-  std::map<std::size_t, std::set<std::int64_t>> begins;  // of shards, by bucket
+  std::map<std::size_t, std::set<std::int64_t>> begins;  // beginnings of shards, by bucket
   std::int64_t kept = 0;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     const FlatLayout flat(list, {.layout = layout, .rank = rank, .zero = 1, .bucket_bytes = 4096});

@@ -23,8 +23,8 @@ Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, Sch
   return config;
 }
 
-// Bucket by bucket, shards of 7 ranks begin and end within other parameters, and of a padded vocabulary the last of 4 tensor
-// ranks stores less.
+// In each bucket, the shards of 7 ranks begin and end within other parameters, and the last of 4 tensor ranks stores less of a
+// padded vocabulary.
 TEST(JobPlan, PlannedBytesAreThoseOfEveryRanksPlan) {
   bool differ = false;
   for (const Config& c : {config(7, 1, 1, ScheduleKind::one_f_one_b, 2), config(5, 2, 2, ScheduleKind::one_f_one_b, 1),
@@ -82,7 +82,7 @@ JobOutline outline(const Config& c) {
   return outline_job(c, Decision{}, 150, layout, DeviceKind::host);
 }
 
-// Twice the micro-batches of half the sequences, in the memory of the whole.
+// There are twice as many micro-batches, of half the sequences, in the memory of the whole ones.
 TEST(JobPlan, HalvesOfMicroBatchesTakeTheMemoryOfTheWhole) {
   for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zb_h1, ScheduleKind::zb_v, ScheduleKind::planned}) {
     Config c = config(1, 2, 2, kind, 0);
@@ -98,7 +98,7 @@ TEST(JobPlan, HalvesOfMicroBatchesTakeTheMemoryOfTheWhole) {
       EXPECT_EQ(halves[stage].micro_batches, 8);
       EXPECT_EQ(halves[stage].sizes.micro_batch.batch, 2);
       EXPECT_EQ(halves[stage].global_batch, 16);
-      // Of what only one pass at a time needs there is less.
+      // Memory that only one pass at a time needs is smaller.
       const auto bytes = static_cast<double>(whole[stage].memory.total_bytes());
       EXPECT_LE(static_cast<double>(halves[stage].memory.total_bytes()), 1.01 * bytes);
       EXPECT_GE(static_cast<double>(halves[stage].memory.total_bytes()), 0.95 * bytes);
@@ -175,7 +175,7 @@ TEST(JobPlan, AnOddMicroBatchIsNotCutInHalves) {
   }
 }
 
-// Before a GPU is asked for anything.
+// The refusal comes before a GPU is asked for anything.
 TEST(JobPlan, RefusesWhatTheKernelsOfGpusDoNotTake) {
   const auto refusal = [](const Config& c) {
     const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.size[Axis::tensor]));
@@ -189,7 +189,7 @@ TEST(JobPlan, RefusesWhatTheKernelsOfGpusDoNotTake) {
   many.precision.compute = "fp32", many.train.global_batch = many.train.micro_batch = 65536;
   EXPECT_THAT(refusal(many), testing::HasSubstr("train.micro_batch=65536: must be at most 65535 on GPUs"));
 
-  // Whole micro-batches have a multiple of 16 tokens, and halves have not.
+  // Whole micro-batches have a multiple of 16 tokens; halves do not.
   Config halves = config(1, 2, 1, ScheduleKind::one_f_one_b, 0);
   halves.model.hidden = halves.model.ffn = 64, halves.data.sequence_length = 24;
   halves.train.micro_batch = halves.train.global_batch = 2;

@@ -1,4 +1,4 @@
-// What a ledger says of a peer, for tests.
+// A ledger's times for one peer, for tests.
 #pragma once
 
 #include "parallel/ledger.h"

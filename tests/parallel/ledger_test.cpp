@@ -1,4 +1,4 @@
-// Hand-made timelines: every millisecond of a step is in one account, and in the right one.
+// Every millisecond of a hand-made timeline is in one account of the ledger, and in the right one.
 #include "parallel/ledger.h"
 #include "parallel/collectives.h"
 #include "parallel/late_peers.h"
@@ -141,7 +141,7 @@ TEST_F(Stage, KnowsALateSenderFromASlowWire) {
   EXPECT_EQ(ledger.of(CommunicationKind::activations).count, 2);
   EXPECT_DOUBLE_EQ(ledger.compute_ms, 40 - 14);
   EXPECT_DOUBLE_EQ(ledger.unsplit_ms, 0);
-  // The other stages of the same replica.
+  // The peers are the other stages of the same replica.
   ASSERT_EQ(ledger.peers.size(), 1u);
   EXPECT_EQ(ledger.peers[0].rank, layout.rank({{Axis::pipeline, 0}, {Axis::data, 1}, {Axis::tensor, 0}}));
   EXPECT_DOUBLE_EQ(ledger.peers[0].late_ms, 7);
@@ -160,7 +160,8 @@ TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
 
 TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
   const LedgerMaker maker(program_, layout, layout.rank({{Axis::pipeline, 1}, {Axis::data, 0}, {Axis::tensor, 0}}));
-  // Block 1 of micro-batch 1 waits for its input, there at 21, and for the place it sends from, free at 30 only.
+  // Block 1 of micro-batch 1 waits for its input, which is there at 21, and for the place it sends from, which is free only at
+  // 30.
   const Ledger ledger = maker.make(
       {.end = 45, .communication = {{0, 0, 0}, {19, 30, {}}, {10, 21, 12}, {40, 41, {}}}, .waits = {{0, 0}, {19, 30}}});
   expect_balanced(ledger);
@@ -168,7 +169,7 @@ TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 0);
   ASSERT_EQ(ledger.peers.size(), 1u);
   EXPECT_EQ(ledger.peers[0].rank, layout.rank({{Axis::pipeline, 2}, {Axis::data, 0}, {Axis::tensor, 0}}));
-  // The receive's 9 ms are hidden; the send adds what it was waited for.
+  // The receive's 9 ms are hidden; the send adds the time for which compute waited for it.
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::activations).total_ms, 9 + 11);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::activations).hidden_ms(), 9);
 }
@@ -203,7 +204,7 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::weight_gathers).exposed_ms, 4);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::weight_gathers).total_ms, 4);
   EXPECT_DOUBLE_EQ(ledger.exposed_dp_ms(), 4);
-  // In the first step nothing is before.
+  // The first step has no step before it.
   const Ledger first = maker.make({.end = 20, .communication = {{20, never, {}}}, .waits = {{0, 0.1}}});
   expect_balanced(first);
   EXPECT_DOUBLE_EQ(first.exposed_ms(), 0);
@@ -227,13 +228,13 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   EXPECT_DOUBLE_EQ(test::late_of(pipeline, -1), 23);
   EXPECT_EQ(pipeline.of(CommunicationKind::gradient_buckets).count, 2) << "meeting moves nothing";
   EXPECT_DOUBLE_EQ(pipeline.of(CommunicationKind::gradient_buckets).total_ms, 2);
-  // Among replicas, which all run the same, a slow reduction of scalars is communication.
+  // Replicas all run the same program, so a slow reduction of scalars among them is communication.
   const LedgerMaker replica(program, {{Axis::data, 2}}, 1);
   EXPECT_DOUBLE_EQ(replica.make(times).exposed_dp_ms(), 2 + 3);
 }
 
-// Between two products: what compute waits for is exposed, what lies beside the next one is hidden, and a norm by itself is
-// compute.
+// Exchanges between two products: time for which compute waits is exposed, time beside the next product is hidden, and a norm
+// by itself is compute.
 TEST(Ledger, TimesExchangesAsItDoesMessages) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::exchange, -1}});
   const BufferId product{BufferKind::product, 0, 0}, norm{BufferKind::norm, 2, 0};
@@ -277,7 +278,7 @@ TEST(Ledger, SumsToAMean) {
   EXPECT_DOUBLE_EQ(mean.peers[1].late_ms, 3);
 }
 
-// Programs of real layouts under times drawn at random, in an order that streams and waits allow: the accounts always balance.
+// Programs of real layouts with times drawn at random, in an order that streams and waits allow: the accounts always balance.
 class LedgerOfPrograms : public testing::TestWithParam<std::tuple<ScheduleKind, int, bool>> {};
 
 TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
@@ -307,7 +308,7 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
       const Program& program = set.program(rank);
       const std::size_t count = program.instructions.size();
       const auto& runs = timeline.ranks[static_cast<std::size_t>(rank)];
-      const auto compute_end = [&](std::size_t before) {  // of the compute stream's instructions listed before
+      const auto compute_end = [&](std::size_t before) {  // end of the compute stream's instructions listed before
         double end = 0;
         for (std::size_t n = 0; n < before; ++n) {
           if (program.stream_of(program.instructions[n % count]).role == StreamRole::compute) end = std::max(end, runs[n]->end);

@@ -45,7 +45,7 @@ TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
   }
 }
 
-// What the plan does, without what makes it quick.
+// The plan's algorithm without the parts that make it quick.
 std::vector<std::size_t> first_fit(const std::vector<MemoryItem>& items) {
   std::vector<std::size_t> order(items.size()), offsets(items.size()), placed;
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -71,7 +71,8 @@ TEST(MemoryPlan, PutsEachItemAtTheLowestFreeOffset) {
   for (std::uint64_t round = 0; round < 40; ++round) {
     std::uint64_t drawn = 0;
     const auto below = [&](std::uint64_t n) { return static_cast<int>(random.below(n, drawn++, round)); };
-    // Few lists for many items, as segments and slots have; steps shorter and longer than there are slices.
+    // There are few lists for many items, as with segments and slots, and steps both shorter and longer than the number of
+    // slices.
     std::vector<std::vector<Lifetime>> lists(static_cast<std::size_t>(1 + below(8)));
     const std::uint64_t step = round % 2 == 0 ? 40 : 900;
     for (std::vector<Lifetime>& list : lists) {

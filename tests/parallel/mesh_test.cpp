@@ -1,4 +1,4 @@
-// The mesh as a list of axes: numbers of ranks, groups as sets of axes, in whatever order the axes are.
+// The mesh as a list of axes: numbers of ranks, and groups as sets of axes, for axes in any order.
 #include "parallel/mesh.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ TEST(Mesh, RanksAlongTheLastAxisAreNeighbours) {
   EXPECT_THAT(make_layout(3, 1, 2).members(groups::tensor, 5, ends_of_three), ElementsAre(4, 5));
 }
 
-// Groups by what they say, without any arithmetic on numbers.
+// Groups by their definition, without any arithmetic on numbers.
 TEST(Mesh, AGroupIsAllWhoDifferInItsAxesOnly) {
   const std::vector<Group> kinds = {groups::tensor,          groups::replicas, groups::world, Group{{Axis::data, Axis::tensor}},
                                     Group{{Axis::pipeline}}, Group{}};

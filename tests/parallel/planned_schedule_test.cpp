@@ -13,7 +13,7 @@
 namespace plait::parallel {
 namespace {
 
-// In micro-batches.
+// `limit`: in micro-batches.
 StageTimes equal_times(const StageMap& stages, double limit) {
   StageTimes times = equal_times(stages);
   for (double& most : times.limit) most *= limit / stages.ranks();
@@ -27,7 +27,7 @@ double length_of_named(ScheduleKind kind, const StageMap& stages, int micro_batc
   return length_of(schedule, times);
 }
 
-// Every pass once, each stage's in ascending order, within memory, in a time that is what it says.
+// Expects every pass once, each stage's in ascending order, within memory, with messages that can be received.
 void expect_right(const Schedule& schedule, const StageMap& stages, int micro_batches, const StageTimes& times) {
   ASSERT_EQ(schedule.stages, stages);
   EXPECT_GT(simulate(schedule).end, 0) << "it runs, and computes everything once";
@@ -51,7 +51,8 @@ struct Case {
   StageTimes times;
 };
 
-// Of any size, with stages that differ up to tenfold, and memory for one micro-batch to twice as many as there are ranks.
+// A case of any size, with stages that differ up to tenfold, and memory for one micro-batch to twice as many as there are
+// ranks.
 Case random_case(std::uint64_t round) {
   const Random random(16, "planned");
   const auto below = [&](std::uint64_t bound, std::uint64_t what) {
@@ -72,7 +73,7 @@ Case random_case(std::uint64_t round) {
   for (int rank = 0; rank < ranks; ++rank) {
     double whole = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) whole += c.times.held[static_cast<std::size_t>(c.stages.stage(rank, chunk))];
-    // From no more than one micro-batch on.
+    // Sometimes there is memory for one micro-batch only.
     const auto more = static_cast<double>(below(4, 9) == 0 ? 0 : below(1000, 7));
     c.times.limit[static_cast<std::size_t>(rank)] = whole * (1 + more * (2 * ranks - 1) / 1000);
   }
@@ -117,7 +118,7 @@ TEST(PlannedSchedule, OfEqualStagesNeedsNoMoreTimeThanZeroBubbleOnes) {
   times = equal_times(v, 4);
   EXPECT_LE(length_of(planned_schedule(v, 8, times), times), length_of_named(ScheduleKind::zb_v, v, 8, times));
   // With more memory the last rank, which has its first input after three forwards, then never waits (Qi et al. 2023, ZB-H2),
-  // also where an input part takes longer than a weight part, which ZB-H1 pays for.
+  // even if an input part takes longer than a weight part, which costs ZB-H1 time.
   times = equal_times(loop, 8);
   for (double& seconds : times.backward_input) seconds = 1.4;
   for (double& seconds : times.backward_weight) seconds = 0.8;
@@ -135,7 +136,7 @@ TEST(PlannedSchedule, OfAVNeedsLittleMemory) {
   EXPECT_LT(idle, 0.7 * idle_of_1f1b);
 }
 
-// The second stage is the largest, as where the first has the embedding and few blocks; messages take time.
+// The second stage is the largest, as if the first has the embedding and few blocks; messages take time.
 TEST(PlannedSchedule, OfUnequalStagesIsShorterThanAllNamedOnes) {
   const StageMap stages(StagePlacement::loop, 4, 1);
   StageTimes times = equal_times(stages, 6);

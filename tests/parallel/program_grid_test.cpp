@@ -37,7 +37,7 @@ TEST(ProgramGrid, Cells) {
             "rank 0  F0 ..\nrank 1  .. F0\n");
 }
 
-// Where messages take no time, programs lose none to what schedules leave out: slots, messages that wait for their other end,
+// If messages take no time, programs lose none to what schedules leave out: slots, messages that wait for their other end, and
 // receives that come one pass ahead.
 TEST(ProgramGrid, ShowsTheSchedule) {
   for (const ScheduleKind kind : built_in_kinds()) {
@@ -70,7 +70,8 @@ TEST(ProgramGrid, ExchangesSayWhetherAnythingIsComputedMeanwhile) {
     spec.schedule.micro_batches = 2, spec.tensor = 2, spec.even = true;
     return draw_programs(make_set(spec), {.exchanges = true});
   };
-  // Backward exchanges have the weight part of the segment above, but for that of what comes back to a stage.
+  // Backward exchanges have the weight part of the segment above beside them, except the exchange of what comes back to a
+  // stage.
   EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 2, 1}}),
             "rank 0  F0   F1   .... .... B0   ---- .... B1   ---- U\n"
             "        x3!3 x3!3           x3!1           x3\n"
@@ -81,7 +82,7 @@ TEST(ProgramGrid, ExchangesSayWhetherAnythingIsComputedMeanwhile) {
             "        x3!3 x3!3           x3!3           x3!3\n"
             "rank 1  .... F0   B0   ---- F1   B1   ---- .... .... U\n"
             "             x4!4 x3!3      x4!4 x3!3\n");
-  // A forward beside a backward, and the halves of a micro-batch beside each other.
+  // A forward is beside a backward, and the halves of a micro-batch are beside each other.
   EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 1, 1}}),
             "rank 0  F0   B0   ---- &F1  B1   ---- U\n"
             "        x4!4 x3        x4   x3\n");

@@ -19,12 +19,12 @@ struct SetSpec {
   int data = 1, tensor = 1, zero = 0;
   bool overlap = true, tied = true, sequence_parallel = true, recompute = false;
   std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
-  bool halves = false;                  // of micro-batches, where tensor is more than 1
-  bool braided = true;                  // passes, where it is
+  bool halves = false;                  // micro-batches are cut in halves, if tensor is more than 1
+  bool braided = true;                  // passes are braided, if tensor is more than 1
   Documents documents = Documents::joined;
   bool fp8 = false;    // products of attention and MLP read quantized weights
-  bool ahead = false;  // a forward, on a rank with all stages
-  bool even = false;   // `blocks` for each stage; else none with the embedding and twice as many in the next
+  bool ahead = false;  // one forward begins ahead, on a rank with all stages
+  bool even = false;   // `blocks` in each stage; else none with the embedding and twice as many in the next
   int blocks = 1;      // transformer blocks of a stage
 
   std::string name() const {
@@ -56,7 +56,7 @@ inline std::string first_problem(const ProgramSet& set) {
   return problems.empty() ? "" : to_string(problems.front(), set);
 }
 
-// ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
+// ConfigError if the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
   Schedule schedule = make_schedule(spec.schedule);
   if (spec.ahead) begin_ahead(schedule);

@@ -113,7 +113,7 @@ TEST_P(DataParallelProgram, OverlapLeavesTheRestOfBackwardFreeToRun) {
 }
 
 TEST_P(DataParallelProgram, ABatchSlotIsLoadedAfterItsLastReader) {
-  // Two steps after another: a wait for a later instruction means the previous step.
+  // Two steps run one after another: a wait for a later instruction means the previous step.
   std::map<int, int> last_reader;
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     if (program.instructions[i].segment >= 0) last_reader[program.instructions[i].batch_slot] = static_cast<int>(i);

@@ -16,7 +16,7 @@
 namespace plait::parallel {
 namespace {
 
-// With every option that the configuration allows.
+// Expects valid programs with every option that the configuration allows.
 void expect_valid(const std::shared_ptr<const ScheduleFile>& file) {
   const bool ends_meet = file->rank_of_stage.front() == file->rank_of_stage.back();
   for (const int zero : {0, 1, 2}) {
@@ -85,8 +85,8 @@ TEST(ScheduleFromFile, AnyPlacementAndOrderIsValid) {
   EXPECT_GT(received_as_sent, 0);
 }
 
-// Rank 1 sends rank 0 five gradients before the activation without which rank 0, by way of rank 2, does not come to use the
-// first.
+// Rank 1 sends rank 0 five gradients before an activation. Rank 0 needs that activation, by way of rank 2, before it can use
+// the first gradient.
 TEST(ScheduleFromFile, MessagesThatWouldWaitInACircleAreReceivedAsTheyAreSent) {
   Passes passes(3);
   const int last = 5;

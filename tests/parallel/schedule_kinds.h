@@ -13,7 +13,7 @@ inline std::vector<ScheduleKind> built_in_kinds() {
   return kinds;
 }
 
-// parallel.virtual_stages to try it with.
+// A value of parallel.virtual_stages to try a schedule with.
 inline int some_virtual_stages(ScheduleKind kind) { return schedule_row(kind).takes_any_chunks() ? 2 : 1; }
 
 // Stages per rank.

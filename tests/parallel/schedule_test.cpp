@@ -26,8 +26,8 @@ std::string to_string(const ScheduleSpec& spec) {
          " virtual stages, " + std::to_string(spec.micro_batches) + " micro-batches";
 }
 
-// Every size that a schedule exists for, of ranks 1..8 x virtual stages 1..4 x micro-batches 1..32. Of planned ones, which take
-// longer to make, fewer.
+// Calls `body` for every size that a schedule exists for, with ranks 1..8 x virtual stages 1..4 x micro-batches 1..32; for
+// fewer sizes of planned ones, which take longer to make.
 void for_each_schedule(const std::function<void(const ScheduleSpec&, const Schedule&)>& body) {
   for (const ScheduleKind kind : built_in_kinds()) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -57,7 +57,7 @@ PassCosts per_chunk(PassCosts costs, int chunks) {
   return costs;
 }
 
-// Idle time of each rank, of a schedule whose ranks share these costs for a micro-batch among their chunks.
+// The idle time of each rank in a schedule whose ranks share these costs for a micro-batch among their chunks.
 double idle(const ScheduleSpec& spec, const PassCosts& costs = {}) {
   const Schedule s = make_schedule(spec);
   return simulate(s, per_chunk(costs, s.stages.chunks(0))).end -
@@ -84,7 +84,7 @@ TEST(Schedule, EveryChunkComputesEveryMicroBatchOnceAndInAscendingOrder) {
     EXPECT_EQ(s.stages.chunks(0), chunks);
     ASSERT_EQ(s.passes.size(), static_cast<std::size_t>(spec.ranks));
     for (const std::vector<Pass>& passes : s.passes) {
-      // [chunk][kind]: how many passes of this kind there were.
+      // [chunk][kind]: the number of passes of this kind.
       std::vector<std::array<int, 4>> done(static_cast<std::size_t>(chunks), std::array<int, 4>{});
       for (const Pass& pass : passes) {
         ASSERT_THAT(pass.chunk, testing::AllOf(testing::Ge(0), testing::Lt(chunks)));
@@ -128,7 +128,7 @@ TEST(Schedule, RunsWhateverPassesAndMessagesCost) {
   });
 }
 
-// With passes of equal cost.
+// The load if all passes cost the same.
 ScheduleLoad load_of(const Schedule& s) {
   const double chunks = s.stages.chunks(0);
   return {.ranks = static_cast<double>(s.ranks()),
@@ -172,7 +172,7 @@ TEST(Schedule, BubbleFractions) {
         EXPECT_NEAR(idle, schedule_row(spec.kind).bubble(load_of(s)), 1e-9);
       }
     } else if (spec.kind == ScheduleKind::planned) {
-      // As the next where there are at most two stages per rank; of more no worse than interleaved.
+      // It is like the next one with at most two stages per rank; with more it is no worse than interleaved.
       const double least = (p - 1) / (3 * v * m + p - 1);
       if (m >= p) {
         EXPECT_GE(bubble, least - 1e-12);
@@ -199,7 +199,7 @@ TEST(Schedule, ZeroBubbleVNeverWaitsOnceItHasBegun) {
   }
 }
 
-// For w <= f <= b, as in a transformer: attention has a dearer backward than forward, and no weights.
+// The costs have w <= f <= b, as in a transformer: attention has a dearer backward than forward, and no weights.
 TEST(Schedule, EachScheduleIdlesLessThanTheOneItImprovesOn) {
   for (const PassCosts& costs : {PassCosts{1, 1, 1}, PassCosts{2, 2, 1}, PassCosts{4, 4, 3}, PassCosts{6, 8, 4}}) {
     for (int ranks = 2; ranks <= 8; ++ranks) {

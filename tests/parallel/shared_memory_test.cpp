@@ -12,7 +12,7 @@
 namespace plait::parallel {
 namespace {
 
-// Pairs of buffers of which some parts share memory.
+// The pairs of buffers that share some memory.
 std::set<std::pair<BufferId, BufferId>> sharers(const RankPlan& plan) {
   std::vector<std::pair<const MemoryItem*, BufferId>> items;
   for (const BufferTensorPlace& tensor : plan.tensors.buffers) {
@@ -35,7 +35,7 @@ struct Access {
   bool writes = false;
 };
 
-// What goes wrong when these two share memory; empty: nothing.
+// The error that results when these two share memory; empty: none.
 std::string conflict(const Program& program, const ProgramOrder& order, const std::map<BufferId, std::vector<Access>>& uses,
                      const BufferId& a, const BufferId& b) {
   const auto of = [&](const BufferId& buffer) {
@@ -56,7 +56,7 @@ std::string conflict(const Program& program, const ProgramOrder& order, const st
       if (!ordered(n, m)) return to_string(program.at(n)) + " and " + to_string(program.at(m)) + " may run at the same time";
     }
   }
-  // In the order of the list, whose value is there; a program never reads what its last run left.
+  // `holder` is the buffer whose value is there, in the order of the list; a program never reads what its last run left.
   const BufferId* holder = nullptr;
   std::map<int, std::vector<std::pair<const BufferId*, bool>>> accesses;
   for (const Access& x : of(a)) accesses[x.instruction].emplace_back(&a, x.writes);

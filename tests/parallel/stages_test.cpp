@@ -12,7 +12,7 @@
 namespace plait::parallel {
 namespace {
 
-// Most loaded rank, squares over ranks, squares over stages: written down once more, as plainly as can be.
+// Most loaded rank, squares over ranks, squares over stages: written once more, as plainly as possible.
 std::tuple<double, double, double> measure(const std::vector<double>& costs, const StageMap& s,
                                            const std::vector<SegmentRange>& split) {
   std::vector<double> ranks(static_cast<std::size_t>(s.ranks()), 0.0);
@@ -28,7 +28,7 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
 }
 
-// A window costs what it leaves: w - w * w / 2 n of n keys, where all are n / 2 on average.
+// A window costs the keys it leaves: w - w * w / 2 n of n keys, instead of n / 2 on average.
 TEST(Stages, LayersWithAWindowCostLess) {
   model::ModelShape shape;
   shape.layers = 3, shape.hidden = 16, shape.heads = shape.kv_heads = 2, shape.head_dim = 8, shape.ffn = 32;
@@ -50,7 +50,7 @@ TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
     const StageMap s(is_v ? StagePlacement::v : StagePlacement::loop, ranks, chunks);
     std::vector<double> costs;
     for (int segments = s.count() + static_cast<int>(random.below(20, round, 2)); segments > 0; --segments) {
-      // A model's segments are equal but for its ends; some rounds are of any costs.
+      // A model's segments are equal except for its ends; some rounds have random costs.
       costs.push_back(round % 3 == 0 ? 0.5 + random.uniform(1000 * round + static_cast<std::uint64_t>(segments)) : 12);
     }
     costs.front() = 1, costs.back() = 30;
@@ -87,7 +87,7 @@ void for_each_split(int segments, int stages, std::vector<SegmentRange>& split, 
   }
 }
 
-// Blocks of two halves that cost 3 and 5, an embedding, and a head of any size, as models have them.
+// Blocks have two halves that cost 3 and 5, with an embedding and a head of any size, as in models.
 TEST(Stages, WithSeveralOfARankAreHardlyWorseThanTheBest) {
   const Random random(2, "stages");
   int worse = 0;
@@ -115,7 +115,8 @@ TEST(Stages, ARankGivesABlockForAHalf) {
   EXPECT_NEAR(std::get<0>(measure(costs, s, split_stages(costs, s))), 27, 1e-9);
 }
 
-// 256 stages of 4096 layers: in the time of so many measurements of one split, whatever the machine and the build.
+// 256 stages of 4096 layers are split in the time of a given number of measurements of one split, so the limit holds on any
+// machine and build.
 TEST(Stages, ManyAreSplitWithoutMeasuringEveryTry) {
   const StageMap s(StagePlacement::loop, 64, 4);
   std::vector<double> costs(8194);

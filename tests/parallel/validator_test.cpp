@@ -1,4 +1,4 @@
-// What the generators write is valid, and no small change of it is.
+// Programs from the generators are valid, and small changes make them invalid.
 #include "parallel/proof/validator.h"
 
 #include <gtest/gtest.h>
@@ -25,10 +25,10 @@ bool exists(const SetSpec& spec) {
   return s.virtual_stages == 1 || row.takes_any_chunks() || s.virtual_stages == row.chunks;
 }
 
-// Valid, or refused where the schedule does not exist.
+// Expects the set to be valid, or to be refused if the schedule does not exist.
 void check(const SetSpec& spec) {
   SCOPED_TRACE(spec.name());
-  // Without a pipeline a schedule by name is 1F1B, which has one stage.
+  // Without a pipeline, every named schedule is 1F1B, which has one stage.
   if (spec.schedule.ranks == 1 && spec.schedule.virtual_stages > 1 && spec.tied && spec.zero == 2) return;
   if (!exists(spec)) {
     EXPECT_THROW(make_set(spec), ConfigError);
@@ -64,7 +64,7 @@ std::set<int> micro_batch_counts(int ranks) {
 
 class EverySchedule : public testing::TestWithParam<ScheduleKind> {};
 
-// Stages and micro-batches in all combinations; the rest takes turns.
+// Stages and micro-batches come in all combinations; the other options take turns.
 TEST_P(EverySchedule, IsValidForAllSizes) {
   const std::vector<Options> options = options_for(GetParam());
   constexpr std::array<std::pair<int, int>, 4> meshes = {{{1, 1}, {2, 1}, {1, 2}, {2, 2}}};
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::ValuesIn(built_in_kinds())
   return name;
 });
 
-// Of each kind of program, small ones to change.
+// Small programs of each kind, to be changed.
 std::vector<SetSpec> small_specs() {
   return {{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .data = 2, .zero = 1},
@@ -213,7 +213,7 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
         };
         const std::vector<BufferId> before = buffers();
         i.*field += off;
-        // Neither reading a batch without need nor what the embedding does not have is wrong.
+        // It is no error to read a batch without need, or to set a slot that the embedding does not use.
         const bool attends = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input;
         const bool starts = set.documents == Documents::separate && attends && i.segment < set.head() &&
                             set.kind(i.segment) == model::SegmentKind::attention;
@@ -257,7 +257,7 @@ TEST(Validator, MissesNoCollectiveThatIsWrong) {
   for (const Name<Operation>& operation : names<Operation>) {
     for_each_change([&](ProgramSet&, Program&, Instruction& i) {
       const bool changes = i.collective.operation != operation.value;
-      // Both add up: which of the two it is decides who keeps the sum, not what it is.
+      // Both add up; they differ only in who keeps the sum.
       const auto sums = [](Operation o) { return o == Operation::sum || o == Operation::reduce_scatter; };
       if (communicates_in_pass(i) && sums(operation.value) && sums(i.collective.operation)) return false;
       i.collective.operation = operation.value;
@@ -280,7 +280,7 @@ TEST(Validator, MissesNoCollectiveThatIsWrong) {
   }
   for_each_change([](ProgramSet&, Program& program, Instruction& i) {
     i.adds_residual = !i.adds_residual;
-    // Where another stage of this rank ends in front of it, it adds once more what add_residual has added: to the same sum.
+    // If another stage of this rank ends in front of it, it adds once more what add_residual has added: to the same sum.
     return i.kind == InstructionKind::norm && i.segment > program.chunk_of(i).first_segment;
   });
   for_each_change([](ProgramSet&, Program& program, Instruction& i) {
@@ -295,7 +295,7 @@ TEST(Validator, MissesNoCollectiveThatIsWrong) {
   });
 }
 
-// Waits follow, so that nothing else is wrong.
+// Waits are derived anew, so that nothing else is wrong.
 TEST(Validator, MissesNoCollectiveThatIsLeftOut) {
   for (const SetSpec& spec : small_specs()) {
     const ProgramSet valid = make_set(spec);
@@ -328,7 +328,8 @@ TEST(Validator, MissesNoInstructionOnAnotherStream) {
   for_each_change([](ProgramSet&, Program& program, Instruction& i) {
     const StreamRole role = program.stream_of(i).role;
     i.stream = (i.stream + 1) % static_cast<int>(program.streams.size());
-    // A batch may be loaded on the compute stream, and a reduction run on it where nothing else of the same ranks is elsewhere.
+    // A batch may be loaded on the compute stream, and a reduction may run on it if nothing else of the same ranks is
+    // elsewhere.
     return role != StreamRole::copy && role != StreamRole::reduce;
   });
 }

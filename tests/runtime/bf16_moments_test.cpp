@@ -1,4 +1,4 @@
-// Moments in bf16: every rank that holds an element rounds it to the same bits, whatever the layout.
+// Moments in bf16: every rank that holds an element rounds it to the same bits, in any layout.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ Config job() {
 // exp_avg, exp_avg_sq and master of an element.
 using ElementState = std::array<double, 3>;
 
-// The state of all ranks, by parameter and element of the whole; every element once for each rank that holds it.
+// The state of all ranks, by parameter and element of the whole parameter: each element once for every rank that holds it.
 class StateOfAll {
  public:
   void add(Interpreter& interpreter) {
@@ -99,7 +99,8 @@ struct MomentLayout {
   int data = 1, tensor = 1, pipeline = 1, zero = 0;
   bool llama = false, sequence_parallel = true;
   int ranks() const { return data * tensor * pipeline; }
-  // Data-parallel ranks what is not sharded, tensor-parallel ones the norms, the ends of a pipeline a tied table.
+  // Ranks share elements: data-parallel ranks what is not sharded, tensor-parallel ones the norms, the ends of a pipeline a
+  // tied table.
   bool shares() const { return (data > 1 && zero == 0) || tensor > 1 || (pipeline > 1 && !llama); }
   Config config() const {
     Config c = job();
@@ -127,7 +128,7 @@ class MomentLayouts : public testing::TestWithParam<MomentLayout> {
     alone.parallel.zero = 0;
     run_into(serial, alone, 1, kind);
     // fp32 sums in another order differ by a few 2^-24, a step of bf16 is 2^-8 to 2^-7: one element in thousands is moved
-    // across the number by which it is rounded. Rounded by other numbers, about a third would differ.
+    // across the number by which it is rounded. If rounded by other numbers, about a third would differ.
     EXPECT_GT(state.same_moments(serial), 0.98);
   }
 };
@@ -165,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuMomentLayouts,
                                          MomentLayout{.name = "tied_pipeline2", .pipeline = 2}),
                          [](const auto& instance) { return instance.param.name; });
 
-// What the test above would see: one of two replicas rounds by numbers of its own.
+// The error that the test above would find: one of two replicas rounds by numbers of its own.
 TEST(Bf16Moments, ReplicasThatRoundByNumbersOfTheirOwnDrift) {
   Config config = job();
   config.parallel.size[Axis::data] = 2;
@@ -188,8 +189,8 @@ TEST(Bf16Moments, ReplicasThatRoundByNumbersOfTheirOwnDrift) {
   EXPECT_GT(replicas.apart, replicas.elements / 2);
 }
 
-// Sharding changes who updates what, and no bit of it. One micro-batch on each rank, as ZeRO-2 adds up several in another
-// order; and no clipping, as the norm is a sum of sums over shards.
+// Sharding changes which rank updates an element, and no bit of it. There is one micro-batch on each rank, as ZeRO-2 adds up
+// several in another order, and no clipping, as the norm is a sum of sums over shards.
 TEST(Bf16Moments, ZeroChangesNoBit) {
   Config config = job();
   config.train.global_batch = 2, config.train.clip = 0;

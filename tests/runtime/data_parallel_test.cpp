@@ -1,4 +1,4 @@
-// Data parallelism computes what one device would; overlap and recompute change no bit.
+// Data parallelism computes what one device would; overlap and recomputing change no bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ TEST(TensorProgramRun, WhatExchangesByLinksAllocateIsWhatWasPlanned) {
   }
 }
 
-// A slice of 9 of 17 rows, which is no multiple of what places begin at.
+// A slice is 9 of 17 rows, no multiple of the places' alignment.
 TEST(TensorProgramRun, WhatExchangesOfOddRowsAllocateIsWhatWasPlanned) {
   Config config = small(false);
   config.model.hidden = 16;

@@ -1,4 +1,4 @@
-// What a GPU ran, and when, by CUPTI.
+// A GPU's activities and their times, by CUPTI.
 #include "runtime/device_activities.h"
 
 #include <gmock/gmock.h>

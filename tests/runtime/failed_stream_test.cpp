@@ -1,4 +1,4 @@
-// What a stream that failed makes of a step.
+// The effect of a failed stream on a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace plait::runtime {
 namespace {
 
-// Lets the first step be, and fails within the second.
+// Leaves the first step alone, and fails within the second.
 class FailingBatches final : public BatchSource {
  public:
   FailingBatches(BatchSource& batches, std::int64_t last_good) : batches_(batches), left_(last_good) {}
@@ -24,7 +24,7 @@ class FailingBatches final : public BatchSource {
   std::int64_t left_;
 };
 
-// A failed stream drops its work and still comes to the end of the step, so that nobody waits for ever: its losses are what
+// A failed stream drops its work and still comes to the end of the step, so that nobody waits for ever. Its losses are whatever
 // memory happens to hold.
 TEST(FailedStream, AStepItTookPartInHasNoResult) {
   Config config = small_job(2);

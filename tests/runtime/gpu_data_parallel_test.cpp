@@ -1,4 +1,4 @@
-// Data parallelism on GPUs: the same equalities as on CPUs, and what a step may not do to its host.
+// Data parallelism on GPUs: the same equalities as on CPUs, and calls that a step may not make on its host.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// How a rank finds out whether to launch its steps whole, and what a graph copies from.
+// The trial by which a rank decides to launch its steps whole, and the batches that a graph copies from.
 #include "runtime/graph_trial.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ struct Course {
   std::string text;
 };
 
-// Steps whose results come as late as an interpreter lets them.
+// Runs steps whose results come as late as an interpreter lets them.
 Course course_of(GraphTrial trial, double piecewise_ms, double whole_ms, std::int64_t steps = 60) {
   Course course;
   std::deque<std::pair<std::int64_t, bool>> pending;
@@ -31,7 +31,7 @@ Course course_of(GraphTrial trial, double piecewise_ms, double whole_ms, std::in
     if (pending.size() == Interpreter::results_in_flight) {
       const auto [taken, whole] = pending.front();
       pending.pop_front();
-      // The first of either kind take much longer.
+      // The first steps of either way take much longer.
       const bool slow =
           taken < GraphTrial::first_measured || (taken >= GraphTrial::first_whole && taken < GraphTrial::first_whole_measured);
       trial.add(taken, whole, slow ? 1000 : whole ? whole_ms : piecewise_ms);

@@ -1,4 +1,4 @@
-// comm.require: what is refused, and in which words.
+// comm.require: the paths that are refused, and the words of the refusal.
 #include "runtime/group_paths.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ TEST(RequiredPaths, NameThePairWhatItGotAndTheRemedy) {
                     HasSubstr("no peer access from GPU 0000:12:00.0 (rank 2)"), HasSubstr("comm.require=none")));
   EXPECT_THAT(unmet_requirement(RequiredPath::rdma, {group}, facts),
               AllOf(HasSubstr("rank 1 -> rank 2 (data) goes by NET/Socket"), HasSubstr("nvidia-peermem")));
-  group.paths.pairs = {{0, 1, Carrier::shm, "SHM/direct/direct", 2}};  // though they could
+  group.paths.pairs = {{0, 1, Carrier::shm, "SHM/direct/direct", 2}};  // though peer access would work
   EXPECT_THAT(unmet_requirement(RequiredPath::p2p, {group}, facts), HasSubstr("NCCL_P2P_DISABLE"));
   const GroupPaths link{"messages", {0, 1}, {.by = "link", .pairs = {{0, 1, Carrier::shm, "host", 0}}}};
   EXPECT_THAT(unmet_requirement(RequiredPath::p2p, {link}, facts),

@@ -9,8 +9,8 @@
 namespace plait::runtime {
 namespace {
 
-// Every fourth sample has none that counts, and the others begin to count at different places: neither micro-batches nor
-// replicas have the same number of them.
+// Every fourth sample has no target that counts, and the others begin to count at different places: neither micro-batches nor
+// replicas have equal numbers of them.
 bool some_count(std::int64_t step, std::int64_t sample, std::int64_t token) {
   return sample % 4 != 1 && token >= (3 * sample + step) % 13;
 }
@@ -47,7 +47,7 @@ double loss_by_hand(Interpreter& interpreter, const Config& config) {
   return sum / static_cast<double>(counted_by(some_count, config, 0));
 }
 
-// The step's own numbers are held to the losses of single tokens, summed up by hand, and to differences of that sum.
+// The step's own numbers are compared with the losses of single tokens, summed up by hand, and with differences of that sum.
 TEST(IgnoredTargets, TheGradientIsThatOfTheMeanOverThoseThatCount) {
   Config config = masked_job();
   config.model.layers = 1, config.model.hidden = 16, config.model.heads = 2;

@@ -1,5 +1,5 @@
 // Kernels may take their places before the ones they wait for are complete (src/ops/cuda/launch.h). Whatever stands between two
-// of them, each reads what those before it wrote.
+// of them, each kernel reads what those before it wrote.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -102,7 +102,7 @@ class Chain {
   std::int64_t elements_;
   DeviceMemory memory_;
   std::vector<Buffer> buffers_;
-  std::optional<Context> contexts_[2];  // of a stream each
+  std::optional<Context> contexts_[2];  // one for each stream
   View ones_, total_, aside_, copy_, sums_, sums_aside_, sums_of_copies_;
   Stream one_, two_;
   Event passing_;  // each record is waited for before the next
@@ -141,7 +141,7 @@ TEST_P(GpuKernelOrder, InAGraph) {
   }
 }
 
-// Kernels of a few blocks, which leave room for the next ones; of one wave; of several.
+// Sizes of a few blocks, which leave room for the next kernel; of one wave; of several.
 INSTANTIATE_TEST_SUITE_P(Sizes, GpuKernelOrder, testing::Values(4096, 270336, 1048576), testing::PrintToStringParamName());
 
 }  // namespace

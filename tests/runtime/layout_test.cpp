@@ -20,7 +20,7 @@ struct LayoutCase {
   bool sequence_parallel = true, overlap = true;
   Recompute recompute = Recompute::none;
   std::optional<CollectiveWay> exchanges = {};
-  Documents documents = Documents::joined;  // separate: with windows in some of the layers
+  Documents documents = Documents::joined;  // separate: also windows in some of the layers
   bool qk_norm = false;
   std::optional<CollectiveWay> reductions = {};
 
@@ -78,7 +78,7 @@ TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
                same_parameters);
 }
 
-// In any order of segments, and whatever hides behind what.
+// No bit changes with the order of segments, or with what hides behind what.
 TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
   for (const bool llama : {false, true}) {
     LayoutCase c{.llama = llama, .tensor = 2, .sequence_parallel = llama};
@@ -99,7 +99,7 @@ TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
   }
 }
 
-// Two addends have one sum: whatever goes another way, the scales of FP8 weights among it, would show.
+// Two addends have one sum, so anything that goes another way, the scales of FP8 weights included, would show.
 TEST(CollectivesByLinks, OfTwoRanksGiveTheLibrarysBits) {
   for (const bool fp8 : {false, true}) {
     for (const auto& [data, tensor, zero] : {std::tuple{1, 2, 0}, {2, 1, 0}, {2, 1, 1}, {2, 1, 2}, {2, 2, 2}}) {
@@ -116,7 +116,7 @@ TEST(CollectivesByLinks, OfTwoRanksGiveTheLibrarysBits) {
   }
 }
 
-// Sums by links are taken in the order of the ranks, whatever they go on beside and however they are cut.
+// Sums by links are taken in the order of the ranks, whatever they run beside and however they are cut.
 TEST(ReductionsByLinks, OverlapAndShardingChangeNoBit) {
   for (const bool llama : {false, true}) {
     Config config = config_of({.llama = llama, .data = 4, .reductions = CollectiveWay::links});
@@ -143,7 +143,7 @@ void expect_halves_give_the_serial_runs_losses(const LayoutCase& c) {
   expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
 }
 
-// With a single micro-batch on one rank of a pipeline, too.
+// This includes a single micro-batch on one rank of a pipeline.
 TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) {
   for (const LayoutCase& c : std::initializer_list<LayoutCase>{
            {.llama = true, .tensor = 2},
@@ -161,7 +161,7 @@ TEST(BraidedLayouts, HalvesOfEveryScheduleGiveTheSerialRunsLosses) {
   }
 }
 
-// Of a file, with messages between the ranks of a pair.
+// The schedule is a file's, with messages between the ranks of a pair.
 TEST(BraidedLayouts, PairsOfAScheduleFileGiveTheSerialRunsLosses) {
   LayoutCase c{.pipeline = 2, .tensor = 2};
   Config config = config_of(c);

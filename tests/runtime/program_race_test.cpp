@@ -1,4 +1,4 @@
-// What makes the layout tests a proof under ThreadSanitizer: it reports a program from which waits are missing.
+// ThreadSanitizer reports a program from which waits are missing. So the layout tests under it prove that none are.
 #include "core/dropped_wait_check.h"
 #include "test_paths.h"
 

@@ -1,4 +1,4 @@
-// How far streams have come, and what a place in a program means: on host streams that are held up at will.
+// The progress of streams, and the meaning of a place in a program, on host streams that are held up at will.
 #include "runtime/progress_board.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ std::uint64_t count_of(const ProgressBoard::Reading& reading, const parallel::St
 
 class ProgressBoardTest : public testing::Test {
  protected:
-  // Until the streams have written what they wrote before.
+  // Waits until the streams have written what they wrote before.
   void drain() {
     for (const Stream& s : streams_) s.ref().synchronize();
   }
@@ -214,7 +214,7 @@ TEST_F(ProgressBoardTest, AStreamThatFailedStandsAtWhatFailed) {
   const parallel::Program program = program_of({compute_stream}, {0, 0, 0});
   board_.begin(program);
   enqueue(program, 0);
-  streams_[0].ref().enqueue_host([] { throw CommError("lost the connection"); });  // what instruction 1 did
+  streams_[0].ref().enqueue_host([] { throw CommError("lost the connection"); });  // in place of instruction 1
   enqueue(program, 1);
   enqueue(program, 2);
   EXPECT_THROW(streams_[0].ref().synchronize(), CommError);
@@ -248,7 +248,7 @@ TEST_F(ProgressBoardTest, IsReadFromOtherThreadsWhileStepsRun) {
   EXPECT_EQ(board_.read().done, 100u * (3 * 3 + 2));
 }
 
-// Where the streams of a program stand: instruction (-1: drained) and run, by Program::streams.
+// A reading in which the streams of a program stand at these places: instruction (-1: drained) and run, by Program::streams.
 ProgressBoard::Reading reading_of(const parallel::Program& program, std::vector<std::pair<int, std::uint64_t>> places) {
   ProgressBoard::Reading reading;
   reading.program = &program;

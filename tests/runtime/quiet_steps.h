@@ -1,4 +1,4 @@
-// What a step may not do to its host.
+// Checks that a step makes no call that its host would wait for.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace plait::runtime {
 
-// Runs steps on GPUs and counts the driver calls of four of them: no synchronization, no allocation, no free. With graphs, once
-// each slot has one.
+// Runs steps on GPUs and counts the driver calls of four of them: no synchronization, no allocation, no free. With graphs, they
+// are counted once each slot has one.
 inline void expect_quiet_steps(const Config& config, int ranks) {
   // Rank threads share the process that is watched: all of them stop around the counted steps.
   std::barrier<> everyone(ranks);
@@ -24,7 +24,7 @@ inline void expect_quiet_steps(const Config& config, int ranks) {
         tokens = memory.allocate(bytes, MemoryKind::pinned_host);
         starts = memory.allocate(bytes, MemoryKind::pinned_host);
         std::fill_n(values(tokens), rows, 7);
-        std::fill_n(values(starts), rows, 0);  // one document a sequence
+        std::fill_n(values(starts), rows, 0);  // one document per sequence
       }
       static std::int32_t* values(const Buffer& buffer) { return static_cast<std::int32_t*>(buffer.data()); }
       HostBatch next() override { return {values(tokens), values(tokens), values(starts)}; }

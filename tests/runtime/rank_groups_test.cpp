@@ -1,4 +1,4 @@
-// How ranks make and leave what they communicate by.
+// Ranks make and leave their communicators and links in the right order.
 #include "runtime/rank_groups.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Hop = std::pair<int, int>;  // from, to
 
-// Says when it goes.
+// A link that reports its end.
 class Departing final : public comm::test::ForwardingLink {
  public:
   Departing(std::shared_ptr<comm::p2p::Link> inner, std::function<void()> goes)
@@ -35,7 +35,7 @@ std::vector<Hop> between(const std::vector<Hop>& hops, int a, int b) {
   return shared;
 }
 
-// Each end of a link may wait for the other when it goes (NCCL and IPC between processes do).
+// Each end of a link may wait for the other when it is destroyed (NCCL and IPC between processes do).
 TEST(RankGroups, BothEndsLeaveTheirLinksInOneOrder) {
   Config config = small_job(6);
   config.train.global_batch = 6;

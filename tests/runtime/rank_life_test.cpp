@@ -1,4 +1,4 @@
-// The states of a rank: who takes it where, in which order, and what each of them promises.
+// The states of a rank: the threads that change them, their order, and the promise of each.
 #include "runtime/rank_life.h"
 
 #include <gmock/gmock.h>
@@ -108,7 +108,7 @@ TEST(RankLife, AnErrorOfCommunicationIsReplacedByWhatIsBehindIt) {
 
 TEST(RankLife, AnErrorOfCommunicationKeepsItsClassWhereNothingIsBehindIt) {
   RankLife unwatched, watched;
-  watched.set_watched(milliseconds(20));  // by nobody who answers
+  watched.set_watched(milliseconds(20));  // its watchdog never answers
   for (RankLife* life : {&unwatched, &watched}) {
     EXPECT_EQ(thrown_by<PeerLostError>([&] { life->run([] { throw PeerLostError("lost rank 1"); }, nothing); }), "lost rank 1");
     EXPECT_EQ(life->reason(), "rank 0 failed: lost rank 1");

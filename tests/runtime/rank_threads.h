@@ -21,7 +21,7 @@
 
 namespace plait::runtime {
 
-// Tokens of (step, global sample) drawn by counter: the same for every layout.
+// Tokens of (step, global sample), drawn by counter: the same for every layout.
 class SyntheticBatches final : public BatchSource {
  public:
   SyntheticBatches(const parallel::RankPlan& plan, std::uint64_t seed)
@@ -31,7 +31,7 @@ class SyntheticBatches final : public BatchSource {
         targets_(tokens_),
         starts_(tokens_) {}
 
-  // Targets that count, by step, sample of the global batch, and place in the sequence; all, unless it is said.
+  // The targets that count, by step, sample of the global batch, and place in the sequence. All, if none is given.
   using Counts = std::function<bool(std::int64_t step, std::int64_t sample, std::int64_t token)>;
   void set_counts(Counts counts) { counts_ = std::move(counts); }
 
@@ -99,10 +99,10 @@ struct JobResult {
   std::vector<std::vector<double>> parameters;  // master weights by parameter, stored elements
 };
 
-// Body of one rank; called on its own thread.
+// The body of one rank; called on the rank's own thread.
 using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
-// `edit` may change a rank's plan before it is carried out, and `edit_groups` how its communicators are made.
+// Runs the ranks. `edit` may change a rank's plan before it is carried out, and `edit_groups` how its communicators are made.
 inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body,
                       const std::function<void(parallel::RankPlan&)>& edit = {},
                       const std::function<void(GroupOptions&)>& edit_groups = {}) {
@@ -228,11 +228,11 @@ inline double largest_difference(const JobResult& a, const JobResult& b) {
   return largest;
 }
 
-// In fp32, after a few updates of at most 1e-3 each: AdamW divides by gradients, so of small ones it shows how a product of
-// other shape was rounded. 2.3e-5 is what the BLAS kernels for AVX2 have been seen to give.
+// The bound in fp32, after a few updates of at most 1e-3 each. AdamW divides by gradients, so small ones show how a product of
+// another shape was rounded. BLAS kernels for AVX2 have been seen to give 2.3e-5.
 inline constexpr double same_parameters = 5e-5;
 
-// Losses and norms to a share, parameters to a distance.
+// `loss` and `norm` are relative bounds, `parameter` is absolute.
 inline void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
   ASSERT_EQ(many.losses.size(), one.losses.size());
   EXPECT_EQ(many.loss_tokens, one.loss_tokens);

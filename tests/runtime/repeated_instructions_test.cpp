@@ -30,7 +30,7 @@ bool is_computing(const Instruction& i) {
          i.kind == InstructionKind::backward_weight;
 }
 
-// What an instruction does to which memory.
+// The work of an instruction and the memory it works on.
 auto work_and_memory(const RankProgram& rank, const Instruction& i) {
   std::set<std::pair<BufferId, bool>> uses;
   for (const BufferUse& use : buffer_uses(rank.program, i, rank.buckets)) uses.emplace(use.buffer, use.writes);

@@ -55,7 +55,7 @@ TEST_P(RealScheduleRun, ComputesWhatTheSerialRunDoes) {
   const auto file = real_schedule(GetParam());
   expect_the_serial_result(file);
   expect_the_serial_result(file, {.tied = false, .overlap = false, .recompute = Recompute::full});
-  if (file->ranks.size() > 2) return;  // the axes, where there are few ranks
+  if (file->ranks.size() > 2) return;  // the other axes are tried only with few ranks
   expect_the_serial_result(file, {.data = 2, .zero = file->splits_backward ? 1 : 2});
   expect_the_serial_result(file, {.tensor = 2});
 }
@@ -77,7 +77,7 @@ TEST(ScheduleFileRun, RandomOnesComputeWhatTheSerialRunDoes) {
   }
 }
 
-// One change of a valid schedule: a pass dropped, doubled, moved to another rank, or two swapped.
+// Makes one change to a valid schedule: a pass is dropped, doubled or moved to another rank, or two are swapped.
 Passes mutated(Passes passes, std::mt19937& random) {
   const auto pick = [&](std::size_t n) { return static_cast<std::ptrdiff_t>(random() % n); };
   std::vector<StagePass>& of_rank = passes[static_cast<std::size_t>(pick(passes.size()))];
@@ -92,7 +92,7 @@ Passes mutated(Passes passes, std::mt19937& random) {
       other.insert(other.begin() + pick(other.size()), moved);
       break;
     }
-    // Near ones, which more often still run.
+    // Near passes are swapped: such schedules more often still run.
     default:
       std::iter_swap(at,
                      of_rank.begin() + std::min<std::ptrdiff_t>(at - of_rank.begin() + 1 + pick(3), std::ssize(of_rank) - 1));

@@ -1,4 +1,4 @@
-// Steps that are launched whole, as CUDA graphs: the same bits, and everything else that a step does, as kernel by kernel.
+// Steps that are launched whole, as CUDA graphs, give the same bits and all other results of a step as kernel by kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -144,7 +144,7 @@ UpdateSettings settings_of(std::int64_t update) {
           .clip = update % 4 == 0 ? 0.0f : 0.5f};
 }
 
-// Everything that a rank's steps leave, and what they say.
+// All results of a rank's steps, in memory and reported.
 struct Outcome {
   std::vector<float> losses, norms;
   std::vector<std::int64_t> loss_tokens;
@@ -184,7 +184,8 @@ void expect_same(const std::vector<Outcome>& a, const std::vector<Outcome>& b) {
   }
 }
 
-// Steps of every kind in between: evaluations, traced ones, a profile, without ledgers, a look at tensors one by one.
+// Runs steps with every other kind in between: evaluations, traced ones, a profile, steps without ledgers, a look at tensors
+// one by one.
 std::vector<Outcome> run_everything(const Config& config, int ranks) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
   run_ranks(config, ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches& batches) {
@@ -291,7 +292,7 @@ TEST_P(GpuWholeSteps, HaveALedger) {
       EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms,
                   1e-6 * ledger.step_ms);
       const parallel::KindTimes& buckets = ledger.of(parallel::CommunicationKind::gradient_buckets);
-      EXPECT_GT(buckets.count, 0);  // the scalars' reduction is one of them, also of one rank
+      EXPECT_GT(buckets.count, 0);  // the scalars' reduction is one of them, even with one rank
       EXPECT_GE(buckets.exposed_ms, 0);
       EXPECT_LE(buckets.total_ms, 2 * ledger.step_ms) << "update " << update;
       if (update > 1) {
@@ -444,7 +445,7 @@ TEST(GpuWholeStep, ShowsTheCollectiveThatAPeerDoesNotJoin) {
   });
 }
 
-// NCCL lets go of an aborted group only when the graphs that its calls are in are gone.
+// NCCL releases an aborted group only when the graphs that contain its calls are gone.
 TEST(GpuWholeStep, OfARankWhosePeerFailsEndsToo) {
   if (const std::string missing = missing_gpus(2); !missing.empty()) GTEST_SKIP() << missing;
   for (const bool waiting : {true, false}) {

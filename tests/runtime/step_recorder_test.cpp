@@ -1,5 +1,5 @@
-// Ledgers of real steps: what was made slow on purpose shows where it belongs. Sleeps are long against what else these small
-// models do, so that a busy machine does not matter.
+// Ledgers of real steps show deliberate delays where they belong. Sleeps are long compared to the other work of these small
+// models, so that a busy machine does not matter.
 #include "runtime/step_recorder.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ void pause(StreamRef stream, milliseconds duration) {
   stream.enqueue_host([duration] { std::this_thread::sleep_for(duration); });
 }
 
-// A link with a pause in its way.
+// A link with a pause on its way.
 class SlowLink final : public comm::test::ForwardingLink {
  public:
   struct Pauses {
@@ -108,7 +108,7 @@ std::vector<parallel::Ledger> with_slow_links(const SlowLink::Pauses& pauses) {
   });
 }
 
-// What four activations from rank 0 to rank 1 are late by, each 30 ms; the receiver works on them for a millisecond or so.
+// The delay of each of four activations from rank 0 to rank 1; the receiver works on one for a millisecond or so.
 constexpr milliseconds pause_of_each{30};
 constexpr double most_of_all = 80;
 
@@ -142,7 +142,7 @@ TEST(StepRecorder, SaysWhatALinkWithoutAnnouncementsLeavesOpen) {
 TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   constexpr milliseconds slow{20};
   Config config = small_job(2);
-  // A backward that goes on for long after the first bucket.
+  // The backward goes on for long after the first bucket.
   make_llama(config.model, 4);
   config.model.layers = 8, config.model.hidden = 128, config.model.ffn = 512, config.data.sequence_length = 128;
   config.train.global_batch = 8, config.train.micro_batch = 4;
@@ -213,7 +213,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
     config.parallel.virtual_stages = parallel::some_virtual_stages(mesh.schedule);
     const int ranks = mesh.pipeline * mesh.data * mesh.tensor;
     run_ranks(config, ranks, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
-      // Several in flight, so that slots are used again while others are not read yet.
+      // Several steps are in flight, so that slots are used again while others are not read yet.
       std::int64_t issued = 0, taken = 0;
       double gathers = 0;
       while (taken < 30) {
@@ -231,7 +231,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
             << "rank " << interpreter.plan().rank;
         gathers += ledger.of(parallel::CommunicationKind::weight_gathers).total_ms;
       }
-      EXPECT_EQ(gathers > 0, mesh.zero > 0);  // of one step it may be nothing: they can be done before the next one begins
+      EXPECT_EQ(gathers > 0, mesh.zero > 0);  // in one step it may be 0: they can be done before the next one begins
     });
   }
 }
@@ -258,7 +258,7 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
     return trace.origin +
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double, std::milli>(ms));
   };
-  // Messages of a direction, in order.
+  // The messages of each direction, in order.
   std::vector<std::vector<parallel::StepTrace::Slice>> sent(2), received(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const parallel::StepTrace& trace = traces[rank];
@@ -286,7 +286,7 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
       if (parallel::is_send(i.kind)) sent[rank].push_back(row);
     }
   }
-  // Nothing arrives before it was sent. The clocks of two ranks agree to what it takes to wake a thread.
+  // No message arrives before it was sent. The clocks of two ranks agree to the time it takes to wake a thread.
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const std::size_t other = 1 - rank;
     ASSERT_EQ(sent[rank].size(), 4u);
@@ -306,7 +306,7 @@ TEST(GpuStepRecorder, TracesEveryInstructionOnOneClock) {
   expect_traces_on_one_clock(DeviceKind::cuda, 0.01);
 }
 
-// What the ledger costs: medians of steps with and without, in turn.
+// The cost of the ledger: medians of steps with and without one, in turn.
 TEST(GpuStepRecorder, CostsNextToNothing) {
   std::string why;
   const int gpus = cuda_device_count(&why);
@@ -317,7 +317,7 @@ TEST(GpuStepRecorder, CostsNextToNothing) {
     config.model.ffn = 4096;
     config.data.sequence_length = 1024;
     config.precision.compute = "bf16";
-    config.train.graph = GraphUse::off;  // the same with and without
+    config.train.graph = GraphUse::off;  // the same with and without ledgers
     config.train.steps = 100, config.train.global_batch = 32, config.train.micro_batch = 4;
     config.parallel.size[Axis::pipeline] = mesh.pipeline, config.parallel.size[Axis::data] = mesh.data,
     config.parallel.size[Axis::tensor] = mesh.tensor;

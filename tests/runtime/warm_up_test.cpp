@@ -1,4 +1,4 @@
-// What is done before the first step, so that a step does nothing for the first time.
+// The warm-up before the first step, after which a step does nothing for the first time.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -45,8 +45,9 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
   }
 }
 
-// `late` sends nothing before the thread of `early`, which it returns, has come to the end of its step, while the device of
-// that one waits for the first message of it. A kernel that was loaded there would keep that message from being sent, for ever.
+// `early` returns the rank that waits for `late`, if any. `late` sends nothing before the thread of that rank has come to the
+// end of its step, while its device waits for the first message from `late`. If a kernel were loaded there, the message could
+// never be sent.
 void expect_that_no_launch_waits_for_a_message(DeviceKind kind, Config config, int ranks,
                                                const std::function<std::optional<int>(const parallel::RankPlan& late)>& early) {
   config.precision.compute = kind == DeviceKind::cuda ? "bf16" : "fp32";
@@ -78,7 +79,7 @@ void expect_that_no_launch_waits_for_a_message(DeviceKind kind, Config config, i
   });
 }
 
-// Of two stages the first comes late.
+// The first of two stages comes late.
 void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
   Config config = small_job(4);
   config.parallel.size[Axis::pipeline] = 2, config.parallel.size[Axis::data] = data, config.parallel.zero = data;
@@ -89,7 +90,7 @@ void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
   });
 }
 
-// Of two ranks that exchange by links the first comes late. A step of the other is no longer than what a stream holds.
+// The first of two ranks that exchange by links comes late. A step of the other is no longer than what a stream holds.
 void expect_that_no_launch_waits_for_an_exchange(DeviceKind kind, bool sequence_parallel) {
   Config config = small_job(1);
   config.parallel.size[Axis::tensor] = 2, config.parallel.sequence_parallel = sequence_parallel;
