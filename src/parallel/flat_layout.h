@@ -1,4 +1,4 @@
-// Where each parameter lies in the flat buffers, and how those are cut into buckets.
+// The place of each parameter in the flat buffers, and the cut of these into buckets.
 //
 // Weights, gradients and optimizer state are each one buffer, in backward order of the segments (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.

@@ -1,4 +1,4 @@
-// Where the time of a step went: what the compute stream did, and what it stood waiting for.
+// The time of a step by its use: what the compute stream did, and what it stood waiting for.
 //
 // Pure data: a rank's program and the times of one step make a Ledger, without a device. All times are milliseconds on the
 // rank's own clock, 0 where its compute stream came to the step.
@@ -37,7 +37,7 @@ enum class CommunicationKind {
   activations,       // messages to the next stage
   gradients,         // messages to the stage before
   exchanges,         // between tensor-parallel ranks, with the norms between their sums and gathers
-  weight_gathers,    // gathers of weights under ZeRO, and of the scales of FP8 weights
+  weight_gathers,    // gathers of weights under ZeRO, and reductions of the scales of FP8 weights
 };
 inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
                                                    CommunicationKind::gradients, CommunicationKind::exchanges,
@@ -55,7 +55,7 @@ struct KindTimes {
   double hidden_ms() const { return total_ms - exposed_ms; }
 };
 
-// How long the compute stream waited for one other rank.
+// The time for which the compute stream waited for one other rank.
 struct PeerTimes {
   int rank = -1;       // -1: the rank of a collective that came last, which is not known
   double late_ms = 0;  // before it was ready to send

@@ -19,8 +19,9 @@
 
 namespace plait::parallel {
 
-// How the collectives of one kind of group are carried out, and why, for the user. The planner, the memory plan and the ranks
-// follow this choice. Ranks that cannot make their links say so and end (comm/p2p/link_communicator.h); they do not fall back.
+// The way in which the collectives of one kind of group are carried out, and the reason for the user. The planner, the memory
+// plan and the ranks follow this choice. Ranks that cannot make their links say so and end (comm/p2p/link_communicator.h); they
+// do not fall back.
 struct CollectiveChoice {
   CollectiveWay way = CollectiveWay::library;
   std::string reason = {};
@@ -52,8 +53,8 @@ struct RankPlan {
   DeviceKind device_kind = DeviceKind::host;
   model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
-  DType master_type = DType::f32;  // of master weights
-  DType moment_type = DType::f32;  // of AdamW's moments
+  DType master_type = DType::f32;  // type of master weights
+  DType moment_type = DType::f32;  // type of AdamW's moments
   CollectiveChoice exchanges;      // for its tensor group, if that has several ranks
   CollectiveChoice reductions;     // for its group of replicas, likewise
   BraidChoice braids;

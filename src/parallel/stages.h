@@ -1,4 +1,4 @@
-// How the chain of segments is cut into stages.
+// The cut of the chain of segments into stages.
 #pragma once
 
 #include <cstdint>

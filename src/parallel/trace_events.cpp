@@ -51,7 +51,7 @@ class RankEvents {
     std::vector<const DeviceActivity*> in_order;
     for (const DeviceActivity& a : step.activities) in_order.push_back(&a);
     std::ranges::stable_sort(in_order, {}, [](const DeviceActivity* a) { return a->begin; });
-    std::map<int, double> ended;  // by stream: the activity before
+    std::map<int, double> ended;  // by stream: end of the activity before
     for (const DeviceActivity* activity : in_order) {
       const DeviceActivity& a = *activity;
       const double end = microseconds(a.end);

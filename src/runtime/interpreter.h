@@ -3,7 +3,7 @@
 //
 // Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
 // device work. (Graphs, see runtime/graph_trial.h: their first launches allocate, and changing over to them or back blocks.)
-// What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory after it and
+// The results of a step for the host (loss, gradient norm, exposed communication) are copied to pinned memory after it and
 // picked up later.
 //
 // An Interpreter belongs to its rank's thread.
@@ -91,7 +91,7 @@ class Interpreter {
   // The gradients of the last step, reduced and before clipping, of the sum of all losses over tokens_per_step(); the update
   // multiplies them by tokens_per_step() / loss_tokens. Indexed by StatePiece::gradient_first.
   View kept_gradients() const { return buffers_.kept_gradients; }
-  // What forward and backward compute with; indexed by FlatLayout::parameter.
+  // The weights that forward and backward compute with; indexed by FlatLayout::parameter.
   View weights() const { return buffers_.weights; }
   void publish_weights();
   void synchronize();

@@ -21,7 +21,7 @@ comm::p2p::PlaceId place_id(const parallel::BufferId& buffer);
 struct RankGroups {
   std::map<parallel::GroupStream, std::shared_ptr<comm::Communicator>> communicators;
   std::map<parallel::GroupStream, std::shared_ptr<comm::p2p::LinkCommunicator>> by_links;  // of `communicators`
-  // One for each direction in which messages go, in the order in which both ends make them and let go of them.
+  // One link for each direction in which messages go, in the order in which both ends make and destroy them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by the pipeline rank at the other end
   std::vector<comm::p2p::LinkReport> reports;          // those of the outgoing links

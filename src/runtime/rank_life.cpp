@@ -96,7 +96,7 @@ void RankLife::fail(const Failure& failure, const std::function<void()>& drain) 
   try {
     drain();
   } catch (const std::exception&) {
-    // What failed first is known.
+    // The first failure is known already.
   }
   advance(State::drained);
 }
@@ -157,7 +157,7 @@ void synchronize_aborted(StreamRef stream) noexcept {
   try {
     stream.synchronize();
   } catch (const std::exception&) {
-    // What failed first is known.
+    // The first failure is known already.
   }
 }
 

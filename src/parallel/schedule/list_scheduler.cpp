@@ -70,9 +70,9 @@ class ListScheduler {
     double whole = 0;                                        // held by a micro-batch in all chunks
     std::vector<int> next_forward, next_input, next_weight;  // micro-batch by chunk
     std::vector<Pass> order;                                 // all but weight parts, if an order is given
-    std::size_t ordered = 0;                                 // of these, computed
+    std::size_t ordered = 0;                                 // number of these that are computed
     std::vector<Pass> waiting;                               // with an order: weight parts in that of their input parts
-    std::size_t weights = 0;                                 // of these, computed
+    std::size_t weights = 0;                                 // number of these that are computed
     std::optional<Choice> choice;
   };
 
