@@ -1,7 +1,7 @@
-// What was measured on a machine for one model (`plait bench calibrate`), and how it is kept.
+// Calibrations: measurements of one model on one machine (`plait bench calibrate`), and their file format.
 //
-// A calibration corrects the nominal profile rather than replacing it: what was measured at one size says something about
-// the others too.
+// A calibration corrects the nominal profile rather than replacing it: a measurement at one size also informs the costs at
+// other sizes.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,29 @@
 
 namespace plait::plan {
 
-// Seconds of one micro-batch in one segment on one rank, without what moves between ranks. What a segment does not do takes
-// none. Where ranks share the segment, it was timed with its exchanges beside compute, and with copies in the device's memory
-// for the parts of peers that those do not put in their place by themselves.
+// Seconds of one micro-batch in one segment on one rank, without the transfers between ranks. A pass that the segment does not
+// have takes 0. Where ranks share the segment, it was timed with its exchanges running beside compute. Copies within the
+// device's memory stood for those parts of peers that the exchanges do not put in place by themselves.
 struct SegmentMeasurement {
   model::SegmentKind kind = model::SegmentKind::attention;
   int tensor = 1;                // ranks that share the segment
   std::int64_t micro_batch = 1;  // sequences
   Recompute recompute = Recompute::none;
-  // On a rank that holds the head. A GPU at its power limit runs everything at the clock that the mix allows, and a head's
-  // large products take most power: blocks are faster where there is none.
+  // True on a rank that holds the head. A GPU at its power limit runs everything at the clock that the mix of work allows, and
+  // a head's large products draw the most power, so blocks are faster on ranks without a head.
   bool beside_head = true;
   double forward = 0, backward_input = 0, backward_weight = 0;
-  double norm_forward = 0, norm_backward = 0;  // in front of it; where ranks share it, with the residual of the one before
+  double norm_forward = 0, norm_backward = 0;  // of the norm in front; where ranks share it, with the residual before it
   double loss = 0;                             // of the head
 };
 
-// Seconds by bytes, ascending in bytes. Between two points on the line through them; below the first as the first; beyond the
-// last at the rate between the last two.
+// Seconds by bytes, ascending in bytes. Sizes between two points lie on the line through them. Sizes below the first point take
+// as long as the first. Beyond the last point, the rate between the last two continues.
 struct Curve {
   std::vector<std::pair<double, double>> points;
   double seconds(double bytes) const;  // InternalError without points
-  // Of that, what each byte takes: as between the last two points, and in all no more than seconds(). The rest is a start.
+  // The part of seconds(bytes) that grows with the size, per byte: the slope between the last two points, but never more than
+  // seconds(bytes) / bytes. The rest of seconds() is the start.
   double seconds_per_byte(double bytes) const;
 };
 
@@ -48,18 +49,18 @@ struct CollectiveMeasurement {
 };
 
 struct MessageMeasurement {
-  std::string link;       // "NV18", as topology::PairSummary names it; "" any
+  std::string link;       // "NV18", as topology::PairSummary names it; "": any link
   std::string transport;  // "direct"
   Curve curve;
 };
 
-// Device memory that a communicator needs, besides what is sent through it.
+// Device memory that a communicator needs for itself, without the data sent through it.
 struct CommunicatorMeasurement {
   int ranks = 2;
   double bytes = 0;
 };
 
-// Of the file. 1 had whole blocks, 2 did not say what was beside the head, 3 had medians of blocks, 4 gathered no rows of
+// Version of the file. Version 1 measured whole blocks, 2 lacked beside_head, 3 had medians of blocks, 4 gathered no rows of
 // peers.
 inline constexpr std::int64_t calibration_version = 5;
 
@@ -69,19 +70,19 @@ struct Calibration {
   std::vector<SegmentMeasurement> segments;
   std::vector<CollectiveMeasurement> collectives;
   std::vector<MessageMeasurement> messages;
-  std::optional<double> update_seconds_per_byte;  // of update_bytes(), clipping's norm included
+  std::optional<double> update_seconds_per_byte;  // per byte of update_bytes(), clipping's norm included
   std::optional<double> collective_slowdown, message_slowdown;
-  std::optional<double> context_bytes;      // device memory of libraries, without the one for collectives
-  std::optional<double> collectives_bytes;  // device memory of that one, once, besides its communicators
+  std::optional<double> context_bytes;      // device memory of libraries, without the collectives library
+  std::optional<double> collectives_bytes;  // device memory of the collectives library, once, without its communicators
   std::vector<CommunicatorMeasurement> communicators;
 };
 
-// What segment times depend on, besides tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
-// bf16".
+// The settings that segment times depend on, besides tensor, micro-batch and recompute: "hidden 768 heads 12/12x64 ffn 3072
+// gelu layer_norm learned vocab 50304 sequence 1024 bf16".
 std::string model_key(const model::SegmentSizes& sizes);
 
-// Lossless. Reading throws ConfigError naming `source` and the key for anything that is not a calibration or holds a figure
-// that cannot be (negative, not finite, more points than 10,000).
+// The conversion is lossless. Reading throws ConfigError naming `source` and the key if the document is not a calibration or
+// holds an impossible figure (negative, not finite, more than 10,000 points).
 nlohmann::ordered_json to_json(const Calibration& calibration);
 Calibration calibration_from(const nlohmann::json& json, const std::string& source);
 

@@ -1,5 +1,5 @@
-// Seconds of messages and collectives: a start, the latencies of the rounds, and the bytes at the speed of the way. Where
-// curves were measured, they replace the first two and bound the last.
+// Seconds of messages and collectives: a start, the latencies of the rounds, and the bytes at the bandwidth of the way.
+// Measured curves replace the first two and bound the last.
 #pragma once
 
 #include <string>
@@ -11,24 +11,25 @@
 
 namespace plait::plan {
 
-// What a group communicates by: the slowest way of its ring.
+// The bandwidth and latency of a group's ring, set by its slowest way.
 struct RingSpeed {
   double gb_per_s = 0, latency_us = 0;
 };
 
 // The fastest ring that each axis can have; a speed of 0 means that the axis costs nothing.
 using AxisSpeeds = AxisArray<RingSpeed>;
-// Of groups along these axes: the slowest of those that have several ranks.
+// The slowest ring among groups along these axes; axes of one rank do not count.
 RingSpeed slowest_of(const AxisSpeeds& speeds, const AxisSizes& mesh, AxisSet axes);
 
 enum class Collective { all_reduce, reduce_scatter, all_gather };
 std::string to_string(Collective kind);
 
-// Of a tensor over a ring of n ranks: what each member sends to the next, as a share of the tensor, and in how many messages
-// one after the other (Patarasuk and Yuan 2009). Nothing for a group of one.
+// A ring collective over n ranks (Patarasuk and Yuan 2009): the bytes that each member sends to the next, as a share of the
+// tensor, and the number of messages that follow one another. Both are 0 for a group of one.
 double ring_share(Collective kind, int ranks);
 double ring_rounds(Collective kind, int ranks);
-// By links (comm/p2p/link_communicator.h): pushes to all others go at once. What each member sends, and in how many rounds.
+// A collective by links (comm/p2p/link_communicator.h): each member pushes to all others at once. The bytes that each member
+// sends, and the number of rounds.
 double push_bytes(Collective kind, int ranks, double bytes);
 double push_rounds(Collective kind, int ranks, double bytes);
 
@@ -36,29 +37,30 @@ class CommunicationCosts {
  public:
   explicit CommunicationCosts(const Machine& machine) : machine_(machine) {}  // keeps a reference
 
-  // A message of `bytes` on this way. (On the receiver: with 0 bytes.)
+  // A message of `bytes` on this way. (The receiver's side: 0 bytes.)
   Work message(double bytes, const topology::Way& way) const;
-  // A collective over a tensor of `bytes`, for the simulator, which knows the way. `latency_us`: of a round; measured curves
-  // have it in them.
+  // A collective over a tensor of `bytes`, for the simulator, which knows the way. `latency_us`: of one round; measured curves
+  // include it.
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
-  // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs, up to
-  // `longest_by_kernel` bytes to all by one kernel, more by copy engines; and, with kernels, what becomes of it there.
+  // The same collective by links (comm/p2p/link_communicator.h): each rank pushes to every other rank the part that it needs.
+  // One kernel pushes up to `longest_by_kernel` bytes to all; copy engines push longer parts. The second one adds the kernels
+  // that work on the pushed parts (push_kernels).
   Work pushes(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
   Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
-  // Those: one reads all parts and writes their sum, others take what was gathered to where it belongs.
+  // The kernels after the pushes: one reads all parts and writes their sum, another moves gathered parts to their destination.
   struct PushKernels {
-    double seconds = 0;  // launches and all
-    double device = 0;   // of that, what they take of the device
+    double seconds = 0;  // with launches
+    double device = 0;   // the part of `seconds` that occupies the device
   };
   PushKernels push_kernels(Collective kind, int ranks, double bytes) const;
-  // Of either among ranks that nothing disturbs.
+  // Seconds of a collective by library or by links, among ranks that nothing else disturbs.
   double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring,
                  const parallel::CollectiveChoice& by = {}) const;
 
  private:
   const Curve* curve_of(Collective kind, int ranks) const;
   const Curve* curve_of(const topology::Way& way) const;
-  // Where the way is not known yet, whose speed bounds the rest.
+  // For collectives whose way is not known yet; its bandwidth bounds the rest.
   const Curve* fastest_message_curve(double bytes) const;
   const Machine& machine_;
 };

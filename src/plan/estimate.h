@@ -1,5 +1,5 @@
-// A quick estimate of a candidate without programs: its compute, its collectives and its schedule's bubble, and nothing else.
-// It sorts thousands of candidates; the simulator and the memory plan decide among the few that are left.
+// A quick estimate of a candidate without programs: its compute, its collectives and its schedule's bubble. It sorts thousands
+// of candidates; the simulator and the memory plan decide among the few that are left.
 #pragma once
 
 #include <map>
@@ -16,13 +16,14 @@ namespace plait::plan {
 struct Estimate {
   double seconds = 0;
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight
-  // Transformer blocks of each stage, chosen so that all ranks take about the same time. By seconds, not by FLOPs; the two
-  // differ most at the head. Empty without a pipeline, if the configuration gives the stages, and if it leaves nothing open.
+  // Transformer blocks of each stage, balanced so that all ranks take about the same seconds. A balance by FLOPs differs most
+  // at the head. Empty without a pipeline, if the configuration gives the stages, and if it leaves nothing open.
   std::vector<double> stages;
 };
 
-// How the stages of a pipeline are cut where the configuration does not say: `by_rule` is what runs, by seconds if it leaves
-// something to the planner, else by FLOPs, so that what it says is the same on every machine.
+// How a pipeline's stages are cut if the configuration does not give them. `by_rule` is what a run does: by seconds if the
+// configuration leaves something to the planner, else by FLOPs, so that a complete configuration means the same on every
+// machine.
 enum class StageCut { by_rule, by_seconds };
 
 class Estimator {
@@ -37,10 +38,10 @@ class Estimator {
  private:
   std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes,
                                                       const PassSeconds& beside_head);
-  // Of parameters, on one tensor rank.
+  // Parameter elements on one tensor rank.
   struct Elements {
-    SegmentParts of_kind{};   // a segment alone
-    double of_both_ends = 0;  // of embedding and head, what a rank that has both has once: a tied table
+    SegmentParts of_kind{};   // of a segment alone
+    double of_both_ends = 0;  // elements that embedding and head share, which a rank with both holds once: a tied table
   };
   const Elements& parameters(const model::SegmentSizes& sizes);
   SegmentParts scratch(const model::SegmentSizes& sizes);  // bytes

@@ -1,4 +1,4 @@
-// One way to run a job on a machine, fully worked out: its programs, memory and placement, and a simulated step.
+// The full evaluation of one candidate on a machine: its programs, memory, placement, and a simulated step.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ struct AxisLink {
   std::string shared;      // "4 groups share numa0 to numa1, smp", or ""
 };
 
-// One way to run the job, fully worked out.
+// One candidate, fully worked out.
 struct Evaluation {
   Candidate candidate;
   double estimated_seconds = 0;
@@ -36,10 +36,10 @@ struct Evaluation {
   double step_seconds = 0;
   double bubble_fraction = 0;                                 // mean over ranks
   parallel::Ledger ledger;                                    // mean over ranks
-  CriticalSums critical;                                      // seconds of the step, by what they were spent on
-  std::vector<double> rank_bytes;                             // by rank, including what libraries need
-  std::vector<double> peak_bytes;                             // by pipeline rank: of the fullest of its ranks
-  double library_bytes = 0;                                   // what libraries need on the fullest rank
+  CriticalSums critical;                                      // seconds of the critical path, by cause
+  std::vector<double> rank_bytes;                             // by rank, with the libraries' share
+  std::vector<double> peak_bytes;                             // by pipeline rank: of its fullest rank
+  double library_bytes = 0;                                   // of the fullest rank
   std::vector<std::pair<std::string, double>> bytes_by_kind;  // of the fullest rank, largest first
   AxisArray<AxisLink> links;                                  // the slowest of each axis
   bool extrapolated = false;                                  // some segment times were measured only at other sizes
@@ -69,14 +69,14 @@ Evaluation evaluate_shortened(const Config& config, const parallel::Decision& de
 Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const PlacementResult& placement, const Site& site,
                           const SimulationOptions& options = {});
 
-// "" if it fits what is usable of the memory (Machine::usable_bytes); otherwise how much it needs, the largest items and which
-// settings would make them smaller.
+// Returns "" if the evaluation fits the usable memory (Machine::usable_bytes). Otherwise says how much it needs, its largest
+// items, and the settings that would make them smaller.
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine);
 
 // "31.1 GiB of 31.7 GiB can be used (2 % stay free for the driver and for fragments)"
 std::string usable_words(const Machine& machine);
 
-// Device memory that libraries need in addition to the memory plan: without communicators, and with those of `plan`.
+// Device memory that libraries need beyond the memory plan: without communicators, and with those of `plan`.
 double context_bytes(const Machine& machine);
 double library_bytes(const Machine& machine, const parallel::RankPlan& plan);
 

@@ -1,4 +1,4 @@
-// The machine as costs depend on it, apart from how it is connected (topology/fabric.h).
+// The machine as far as costs depend on it; topology/fabric.h holds how it is connected.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace plait::plan {
 
-// Of a device's memory, what a plan leaves free: for what the driver holds beside its libraries, and for fragments.
+// The share of a device's memory that a plan leaves free, for the driver's own use and for fragmentation.
 inline constexpr double free_share = 0.02;
 
 struct Machine {
   topology::DeviceProfile profile;
   std::optional<Calibration> calibration;  // of this model on this device
   double usable_bytes() const { return (1 - free_share) * profile.memory_bytes; }
-  // Of a step of such segments; nothing where the machine was measured.
+  // The uncertainty of a predicted step with such segments; nothing where the machine was measured.
   std::optional<topology::StepInterval> interval(const model::SegmentSizes& sizes) const {
     if (calibration) return std::nullopt;
     return topology::step_interval(profile, sizes.fp8 ? DType::e4m3 : sizes.compute);

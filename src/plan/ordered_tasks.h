@@ -1,5 +1,4 @@
-// Independent tasks that several threads work on in advance, for a consumer that takes their results in order and may stop
-// early.
+// Independent tasks that several threads run ahead of a consumer, which takes the results in order and may stop early.
 #pragma once
 
 #include <condition_variable>
@@ -18,10 +17,10 @@ namespace plait::plan {
 template <typename Result>
 class OrderedTasks {
  public:
-  // `thread`: below `threads`; no two tasks run with the same at once.
+  // `thread` is below `threads`; no two tasks run on the same one at once.
   using Task = std::function<Result(std::size_t task, std::size_t thread)>;
 
-  // One thread is the caller's own: a task then runs when it is taken.
+  // With one thread there are no workers: the caller runs each task when it takes it.
   OrderedTasks(std::size_t tasks, std::size_t threads, Task task)
       : task_(std::move(task)), ahead_(2 * threads), results_(tasks) {
     if (threads < 2 || tasks < 2) return;
@@ -30,7 +29,8 @@ class OrderedTasks {
     }
   }
 
-  // Each once, in order; throws what the task threw. Tasks that have not begun when the consumer stops are skipped.
+  // Takes each result once, in order; throws what the task threw. Tasks that have not begun when the consumer stops are
+  // skipped.
   Result take(std::size_t task) {
     if (threads_.empty()) return task_(task, 0);
     {
@@ -60,12 +60,12 @@ class OrderedTasks {
   }
 
   const Task task_;
-  const std::size_t ahead_;  // of the one that is waited for, so that little work is wasted
+  const std::size_t ahead_;  // how far workers may run ahead of the task last taken, to bound wasted work
   std::vector<std::promise<Result>> results_;
   std::mutex mutex_;
   std::condition_variable_any moved_;
   std::size_t next_ = 0, taken_ = 0;
-  std::vector<std::jthread> threads_;  // the last member: they end before what they use
+  std::vector<std::jthread> threads_;  // the last member: destroyed, and so joined, before the members that the threads use
 };
 
 }  // namespace plait::plan

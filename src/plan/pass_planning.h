@@ -1,4 +1,4 @@
-// parallel.schedule: planned, for a machine: what its passes take there, and the memory there is for them.
+// Pass planning for parallel.schedule=planned: from the machine's pass times and memory.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What the passes of one micro-batch take and keep in each kind of segment, and so in a stage: the same for all segments of a
-// kind.
+// Seconds and kept bytes of one micro-batch's passes, for each kind of segment and so for a stage. All segments of a kind cost
+// the same.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 
 namespace plait::plan {
 
-// A figure for each kind of segment.
+// One number for each kind of segment.
 using SegmentParts = std::array<double, names<model::SegmentKind>.size()>;
 
 constexpr std::size_t index_of(model::SegmentKind kind) { return static_cast<std::size_t>(kind); }
 
-// Of one segment of each kind that the model has.
+// Calls `of` for one segment of each kind that the model has.
 template <typename Of>
 SegmentParts by_kind(const model::ModelShape& shape, const Of& of) {
   SegmentParts parts{};
@@ -25,10 +25,10 @@ SegmentParts by_kind(const model::ModelShape& shape, const Of& of) {
   return parts;
 }
 
-// How many of each kind a stage holds. Attention has the odd numbers.
+// The number of segments of each kind in a stage. Attention segments have odd numbers.
 SegmentParts kinds_in(const model::ModelShape& shape, const parallel::SegmentRange& range);
 
-// Bytes of the tensors that `counts`.
+// The bytes of the tensors for which `counts` is true.
 template <typename Counts>
 double specs_bytes(const std::vector<model::TensorSpec>& specs, const Counts& counts) {
   double bytes = 0;
@@ -36,16 +36,16 @@ double specs_bytes(const std::vector<model::TensorSpec>& specs, const Counts& co
   return bytes;
 }
 
-// Seconds with the norm in front of the segment, and what ranks exchange, one after the other.
+// Seconds of a pass, with the norm in front of the segment and the exchanges between ranks, one after the other.
 struct PassSeconds {
   SegmentParts forward, backward_input, backward_weight;
-  SegmentParts exchanged;  // what ranks exchange in backward_input: the part that a weight part may hide
+  SegmentParts exchanged;  // the exchanges of backward_input: a weight pass may hide them
 };
-// `beside_head`: of a rank that holds the head. `exchanges`: of its tensor group; others go by the library.
+// `beside_head`: the rank holds the head. `exchanges`: how its tensor group communicates; other groups use the library.
 PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const AxisSizes& mesh,
                          const AxisSpeeds& speeds, const parallel::CollectiveChoice& exchanges, bool beside_head);
 
-// Bytes that are kept from forward to backward.
+// The bytes kept from forward to backward.
 SegmentParts activation_bytes(const model::SegmentSizes& sizes);
 
 }  // namespace plait::plan

@@ -1,4 +1,4 @@
-// A plan for people and for programs.
+// Reports of a plan: as text for people, as JSON for programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace plait::plan {
 
-// What a plan was made for; shown first.
+// The machine and devices that a plan was made for; shown first.
 struct PlanContext {
   std::string machine;               // "nominal figures of H200"
   std::string topology;              // "live", "assumed: ...", or a file's name
@@ -17,33 +17,32 @@ struct PlanContext {
   std::string cpu_binding;           // "ranks 0-3 on NUMA node 0, ..."; "" where ranks are CPUs
 };
 
-// Of a planned schedule: which costs its passes were listed by, and why these.
+// One line on the origin of a planned schedule: the costs by which its passes were listed, and why those.
 std::string origin_of_passes(const Machine& machine);
 
-// "choice: ...": the choice with its reasons, in a few lines each: terms of the step, links, memory, the next best, rejected
-// layouts, what would change.
+// "choice ...": the choice with its reasons: terms of the step, links, memory, the next best, rejected layouts, and what would
+// change it. explanation_of() has the reasons of the choice alone, a line each.
 std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 
-// What was decided, as a document: {"predicted": {...}, "links": {...}, "placement_method", "cpu_binding", "alternatives":
-// [...], "rejected": [...], "explanation": [...], "choice": {...}}. parallel/plan_json.h puts it beside what it says of the
-// programs; apply_choice() reads "choice". Of "predicted", which nothing else writes:
+// The decision as a document: {"predicted": {...}, "links": {...}, "placement_method", "cpu_binding", "alternatives": [...],
+// "rejected": [...], "explanation": [...], "choice": {...}}. parallel/plan_json.h adds its description of the programs;
+// apply_choice() reads "choice". "predicted" has:
 //   step_ms             of one optimizer step, simulated
-//   interval_ms         [at best, at worst] of that step, and interval_basis, what these rest on; null where it was measured
+//   interval_ms         [at best, at worst] of that step, and interval_basis, its grounds; both null on a measured machine
 //   bubble_fraction     of that step, mean over ranks
 //   exposed_comm_ms     of that step, mean over ranks; exposed_dp_ms, _p2p_ms and _tp_ms are its parts
-//   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use; in jobs of more than
-//   256
-//                       ranks that of the first rank of each stage
-//   usable_bytes        of a device: what peak_bytes may be (Machine::usable_bytes)
-//   tokens_per_second   of all ranks; tflops_per_device, mfu (0..1, null where no peak is known): model/model_flops.h
+//   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use; with more than 256
+//                       ranks, each has that of the first rank of its stage
+//   usable_bytes        of a device: the limit of peak_bytes (Machine::usable_bytes)
+//   tokens_per_second   of all ranks; tflops_per_device, mfu (0..1, null if no peak is known): model/model_flops.h
 //   run_seconds         of all train.steps, training alone; device_hours: of all devices together
-//   machine, topology   what it was predicted from
+//   machine, topology   that it was predicted from
 nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context);
-// The document of a job that runs without a prediction: "predicted" is null and "explanation" has `why`.
+// The document of a job without a prediction: "predicted" is null and "explanation" has `why`.
 nlohmann::ordered_json unpredicted(const std::string& why);
 
-// What such a document chose. ConfigError naming `source` and the key if it is not one.
+// The candidate that such a document chose. ConfigError naming `source` and the key if the document is not a plan.
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
 // The configuration that a plan.json chose, with the passes of a planned schedule, on top of `config`, which must be what the
@@ -51,7 +50,7 @@ Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string
 // for another model or batch, or chose otherwise than what `config` says and does not leave open.
 parallel::DecidedConfig apply_choice(const Config& config, const nlohmann::json& plan, const std::string& source);
 
-// What leaves to apply_choice() all that it decides: "parallel.NAME=auto".
+// Overrides that leave open every setting that apply_choice() decides: "parallel.NAME=auto".
 std::vector<std::string> left_to_a_plan();
 
 }  // namespace plait::plan

@@ -1,7 +1,7 @@
-// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (model/segment_work.h), corrected by what was
-// measured.
+// Seconds of one micro-batch in one segment: the nominal time by FLOPs and bytes (model/segment_work.h), corrected by
+// measurements.
 //
-// A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
+// A measured pass takes its measured time. Any other takes its nominal time × measured / nominal of the nearest measured pass.
 #pragma once
 
 #include "model/segment_work.h"
@@ -20,7 +20,7 @@ struct TensorCollective {
 
 TensorCollective tensor_collective(Operation operation, std::int64_t elements, DType dtype);
 
-// A computation of a pass: `adds_residual` of norm, `part` of forward and backward_input.
+// One computation of a pass. `adds_residual` applies to norm, `part` to forward and backward_input.
 struct PassComputation {
   parallel::InstructionKind kind = parallel::InstructionKind::forward;
   int segment = 0;
@@ -31,28 +31,30 @@ struct PassComputation {
 
 struct PassCost {
   double seconds = 0;  // without collectives
-  // An exchange was timed beside compute, and with a kernel that copies where peers push: what it takes of the device is in the
-  // seconds of both. By itself its norm takes this long, nominally.
+  // True if the exchange was timed beside compute, with a kernel that copies in place of the peers' pushes: `seconds`, and
+  // those of the compute beside it, include the device time that it takes. `alone_seconds` is the nominal time of its norm by
+  // itself.
   bool beside_compute = false;
   double alone_seconds = 0;
 };
 
-// Nominal, of a rank by itself.
+// Nominal seconds on an undisturbed rank.
 double seconds_of(const model::PassWork& work, const topology::DeviceProfile& profile, DType dtype);
 
 class SegmentCosts {
  public:
-  // Keeps a reference to the machine. `beside_head`: of a rank that holds the head.
+  // Keeps a reference to the machine. `beside_head`: the rank holds the head.
   SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes, bool beside_head);
 
-  // Nothing for what takes no time of its own: rounding is part of what is measured of a norm.
+  // 0 for computations without a time of their own: rounding is part of a norm's measured time.
   PassCost cost(const PassComputation& computation);
-  bool extrapolated() const { return extrapolated_; }  // asked for a pass that was not measured although others were
+  bool extrapolated() const { return extrapolated_; }  // cost() was asked for a pass that was not measured although others were
 
  private:
   using Measured = double SegmentMeasurement::*;
-  const SegmentMeasurement* nearest(int segment);  // null where nothing of its kind was measured
-  // Seconds of `part` of a segment's work: nominal, times what was measured of `whole`, which has it in it, over its nominal.
+  const SegmentMeasurement* nearest(int segment);  // null if no segment of its kind was measured
+  // Seconds of `part` of a segment's work: its nominal time × `measured` / nominal time of `whole`, the measured work, which
+  // contains the part.
   template <typename Part, typename Whole>
   double seconds(int segment, const Part& part, const Whole& whole, Measured measured);
 

@@ -1,4 +1,4 @@
-// What the instructions of a job's programs cost on a machine: the bridge from plans (parallel/rank_plan.h) to placement and
+// The costs of the instructions of a job's programs on a machine: the bridge from plans (parallel/rank_plan.h) to placement and
 // simulation.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace plait::plan {
 
-// What a rank's update moves: it reads gradients, master weights and both moments, and writes the latter three and the weights
-// that are computed with.
+// Bytes that a rank's update moves: it reads gradients, master weights and both moments, and writes the latter three and the
+// compute weights.
 double update_bytes(const parallel::RankPlan& plan);
 
 class StepCosts {
  public:
-  // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with this coordinate cost the same. Keeps a
-  // copy of the machine and nothing of the plans.
+  // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with the same coordinate cost the same.
+  // Keeps a copy of the machine and no reference to the plans.
   StepCosts(const Machine& machine, const std::vector<parallel::RankPlan>& stages);
   StepCosts(const StepCosts&) = delete;
   StepCosts& operator=(const StepCosts&) = delete;
@@ -27,14 +27,14 @@ class StepCosts {
   const Machine& machine() const { return machine_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // Of instruction `index` of a rank with this pipeline coordinate. `group_way`: the narrowest of the ring of its group,
-  // nullptr in a group of one; `way`: of a message, to its peer.
+  // The work of instruction `index` of a rank with this pipeline coordinate. `group_way`: the narrowest way of its group's
+  // ring, nullptr in a group of one; `way`: a message's way to its peer, else nullptr.
   Work work(int pipeline, int index, const topology::Way* group_way, const topology::Way* way) const;
 
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 
  private:
-  // A collective of an exchange, among several ranks.
+  // One collective of an exchange, among several ranks.
   struct Exchanged {
     TensorCollective collective;
     int ranks = 1;
@@ -43,11 +43,11 @@ class StepCosts {
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;                      // of a segment or exchange
-    std::vector<Exchanged> exchanged;   // of an exchange, at its first collective: all of them
-    double kernels = 0;                 // of a collective beside compute: seconds for which its kernels hold the device
-    std::size_t longest_by_kernel = 0;  // of an exchange by links: bytes of a push
-    bool gathers_into_free = false;     // what it gathers by links arrives where it belongs
+    PassCost pass;                      // of a segment's computation or an exchange
+    std::vector<Exchanged> exchanged;   // the collectives of an exchange, kept at its first one
+    double kernels = 0;                 // seconds for which the kernels of a collective beside compute hold the device
+    std::size_t longest_by_kernel = 0;  // of an exchange by links: the most bytes that a kernel pushes
+    bool gathers_into_free = false;     // gathered parts arrive at their destination, without a further copy
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   double accumulation(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;

@@ -1,4 +1,4 @@
-// What would change the planner's answer: sentences with numbers.
+// Changes that would change the planner's answer, as sentences with numbers.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What a placement costs: the seconds of a step's communication, phase after phase and with nothing beside it. It is there to
-// rank placements of one layout; what a step takes, with computing and overlap, is for the simulator to say.
+// The cost of a placement: the seconds of a step's communication, one phase after another with nothing beside it. It ranks
+// placements of one layout; the simulator predicts the step, with compute and overlap.
 //
 // Ring phases, one for each kind of group: all groups of the kind run at once. A group takes bytes / bandwidth + rounds ×
 // latency of the ring that suits it best, or of all its rings together where several carry it (rings.h). Groups whose rings
@@ -7,14 +7,14 @@
 // takes the slowest of these.
 //
 // Pipeline phase: the steady part is the slowest of all pairs (bytes / bandwidth of their way) and of all channels that several
-// messages cross (the sum of their bytes / its bandwidth). The fill is one message of each kind after the other, of the slowest
-// copy of the pipeline (one for each place along the other axes). So the weakest link decides, and of placements with equally
-// weak ones the one with fewer of them is better: bridges are used even where some hop must be slow.
+// messages cross (the sum of their bytes / its bandwidth). The fill is one message of each kind after the other, in the slowest
+// copy of the pipeline (one for each place along the other axes). So the weakest link decides, and among placements with
+// equally weak ones, fewer of them are better: bridges are used even where some hop must be slow.
 //
-// The cost does not depend on the numbers of GPUs, but beyond exact_ring_members in a group, where the order of hosts and
-// numbers is the ring, and where several rings carry it: they follow the hosts by number, and of members that are as far from
-// the others and share a NIC the lowest leaves by it. While routes stay what they are, more bandwidth anywhere never makes it
-// higher: every term falls with every bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
+// The cost does not depend on the numbers of GPUs, with two exceptions: beyond exact_ring_members in a group, the ring is in
+// the order of hosts and numbers; and several rings of one group follow the hosts by number, and of members that share a NIC
+// and are equally far from the others, the lowest leaves by it. With unchanged routes, more bandwidth anywhere never raises the
+// cost: every term falls with every bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
 #pragma once
 
 #include <map>
@@ -27,7 +27,8 @@
 
 namespace plait::plan {
 
-// The narrowest way that an axis uses, in the ring or chain that the cost assumes. The two are -1 where the axis sends nothing.
+// The narrowest way that an axis uses, in the ring or chain that the cost assumes. `from` and `to` are -1 if the axis sends
+// nothing.
 struct NarrowestWay {
   int from = -1, to = -1;  // GPUs
   double gb_per_s = 0;
@@ -37,8 +38,8 @@ struct NarrowestWay {
 struct AxisCost {
   double seconds = 0;
   NarrowestWay narrowest;
-  int shared_channel = -1;  // index into Fabric::channels() of the one that bounds the axis by being shared; else -1
-  int sharing = 0;          // groups, or messages of a step's pipeline, that cross it
+  int shared_channel = -1;  // index into Fabric::channels() of the shared channel that bounds the axis; else -1
+  int sharing = 0;          // groups, or messages of a step's pipeline, that cross the channel
 };
 
 struct PlacementCost {
@@ -47,22 +48,22 @@ struct PlacementCost {
   AxisCost messages;        // between pipeline ranks
   double fill_seconds = 0;  // part of messages.seconds
   bool possible() const;
-  // Of a kind of group: nothing, if it sends nothing.
+  // The cost of a kind of group; zero if it sends nothing.
   AxisCost of(const parallel::Group& group) const;
-  // Of the kind of groups that differ along this axis and send something; of several, of the one with the narrowest way.
+  // The cost of the kind of groups that span this axis and send something; with several kinds, the one with the narrowest way.
   AxisCost along(Axis axis) const;
 };
 
 // Costs of many placements of one layout.
 class CostModel {
  public:
-  // `rings` and the fabric that it has must outlive this. InternalError if `traffic` does not fit its layout.
+  // `rings` and its fabric must outlive this. InternalError if `traffic` does not fit its layout.
   CostModel(Rings& rings, const Traffic& traffic);
 
   // gpu_of_rank: one GPU for each rank of the layout, none twice.
   double seconds(const std::vector<int>& gpu_of_rank);
-  // The same, but it may stop as soon as it is above `enough`, and is then only known to be above that. Bad placements of large
-  // clusters show with the first groups.
+  // The same, but may stop as soon as it exceeds `enough`; the result is then only known to exceed it. The first groups already
+  // show that a placement of a large cluster is bad.
   double seconds(const std::vector<int>& gpu_of_rank, double enough);
   PlacementCost cost(const std::vector<int>& gpu_of_rank);
 
@@ -74,7 +75,7 @@ class CostModel {
     std::vector<int> ranks;
     RingTraffic traffic;
   };
-  // All groups of a kind that send something. They run at once, and one kind after another.
+  // All sending groups of one kind. They run at once; the kinds run one after another.
   struct RingPhase {
     parallel::Group kind;
     std::vector<RingGroup> groups;
@@ -86,7 +87,7 @@ class CostModel {
   AxisCost of_pipeline(const std::vector<int>& gpu_of_rank, double& fill, double enough);
   void check(const std::vector<int>& gpu_of_rank) const;
   void load(int channel, double bytes);
-  // The slowest of the loaded channels that several share; forgets all loads.
+  // Raises the cost to the slowest loaded channel that several share; clears all loads.
   void take_loads(AxisCost& cost);
 
   Rings& rings_;
@@ -99,7 +100,7 @@ class CostModel {
   std::vector<Ring*> ring_of_group_;
 };
 
-// Seconds of one ring with the order that suits `traffic` best, and which that is; infinite without any.
+// Seconds of one ring in the order that suits `traffic` best, and the hops of that order; infinite if there is no ring.
 double ring_seconds(const Ring& ring, const RingTraffic& traffic);
 RingHops best_hops(const Ring& ring, const RingTraffic& traffic);
 // Seconds of one message of `bytes` over a way; infinite if there is no way.

@@ -1,10 +1,10 @@
-// The best placement of all, by branch and bound.
+// The best of all placements, by branch and bound.
 //
-// Ranks get their GPUs in ascending order, each the GPUs in ascending order, so of placements with the same cost the first one
-// found is the lexicographically smallest. A branch is left when what is placed already costs too much: what has been placed
-// never gets cheaper, every group that is not complete will at best be the best group that can still be made of it, and every
-// message not yet placed will at best go to the nearest GPUs of its ends. Placements that only differ by GPUs that are alike
-// (symmetry.h), by the numbers of the data replicas or by those of the tensor members are tried once.
+// Ranks get their GPUs in ascending order, and each rank tries GPUs in ascending order, so the first of equally cheap
+// placements is the lexicographically smallest. A branch is left when its lower bound is too high: placed parts never get
+// cheaper, every incomplete group will at best be the best group that can still be made of it, and every unplaced message will
+// at best go to the GPUs nearest to its ends. Placements that differ only by GPUs that are alike (symmetry.h), by the numbers
+// of the data replicas or by those of the tensor members are tried once.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace plait::plan {
 
 inline constexpr int most_exact_gpus = 16;
-// Costs this close to each other, relatively, are equal.
+// Costs within this relative difference are equal.
 inline constexpr double equal_costs = 1e-9;
 
 struct ExactResult {
@@ -24,11 +24,11 @@ struct ExactResult {
   double seconds = 0;
   double lower_bound = 0;  // of all placements; `seconds` when complete
   bool complete = false;   // false: stopped after most_nodes
-  std::int64_t nodes = 0;  // assignments of a GPU to a rank that were looked at
+  std::int64_t nodes = 0;  // GPU assignments tried
 };
 
-// `start` is a placement to be better than, at first. `model` and `symmetry` are of the same fabric of at most most_exact_gpus
-// GPUs, which has a GPU for every rank.
+// `start` is the first upper bound: only better placements replace it. `model` and `symmetry` are of the same fabric, of at
+// most most_exact_gpus GPUs and at least one for each rank.
 ExactResult exact_placement(CostModel& model, Symmetry& symmetry, const std::vector<int>& start, std::int64_t most_nodes);
 
 }  // namespace plait::plan

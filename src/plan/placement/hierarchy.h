@@ -1,10 +1,10 @@
-// Placements of clusters too large for an exact search: the axes nested into the levels of the machine.
+// Placements on clusters too large for an exact search: the mesh axes nested into the levels of the machine.
 //
-// The machine is contracted from the inside out: GPUs that NVLink joins, the NUMA nodes of a host, hosts, hosts that are
-// attached to the same switches. So its GPUs come in an order in which neighbours are near each other, and a layout is laid
-// along it with one axis innermost, another around it, the third outermost: all six nestings are costed, with blocks that do
-// not straddle two units where that can be avoided, and with the pipeline as it is or folded, so that its first and last ranks
-// are near each other. Within hosts whose GPUs are not all equally far from each other the ranks are then placed exactly.
+// The machine is contracted from the inside out: GPUs that NVLink joins, the NUMA nodes of a host, hosts, hosts attached to the
+// same switches. This orders the GPUs so that neighbours are near each other. A layout is laid along the order with one axis
+// innermost, the next around it, and so on. Every nesting of the axes is costed, with blocks that straddle two units only where
+// that cannot be avoided, and with the pipeline as it is or folded so that its first and last ranks are near each other. Within
+// hosts whose GPUs are not all equally far apart, the ranks are then placed exactly.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct HierarchyResult {
   std::int64_t placements = 0;  // costed
 };
 
-// The placement `rank r on GPU r` is among those tried, and taken if nothing is better. Of the same inputs always the same.
-// With up to 64 ranks the best ones are improved by local search; `annealing_steps` of it at random, 0 for none.
+// The placement `rank r on GPU r` is among the candidates, and taken if none is better. The same input gives the same
+// placement. With up to 64 ranks, local search improves the best ones; `annealing_steps` of it are random, 0 for none.
 HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_steps);
-inline constexpr std::int64_t annealing_steps_alone = 20'000;  // where no exact search follows
+inline constexpr std::int64_t annealing_steps_alone = 20'000;  // if no exact search follows
 
-// All that were tried before they were refined, different ones only.
+// All candidates before refinement, without duplicates.
 std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const Traffic& traffic);
 
 }  // namespace plait::plan

@@ -1,8 +1,8 @@
-// The rings of a group of GPUs: in which cyclic order its members pass data on, and what that order cannot avoid.
+// The rings of a group of GPUs: the cyclic orders in which its members can pass data on, and the channels that no order avoids.
 //
-// Communication libraries choose the order themselves, so a placement is to be judged by the best one. For up to
-// `exact_ring_members` members that is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the
-// bottleneck instead of the sum); larger groups go by host and number, as NCCL chains them. A group that several rings carry
+// Communication libraries choose the order themselves, so a placement is judged by the best one. For up to `exact_ring_members`
+// members the best order is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the bottleneck instead
+// of the sum). Larger groups are ordered by host and number, as NCCL chains them. A group that uses several rings
 // (topology/host_rings.h) goes from host to host as they do, and within each host in the order that suits its members there
 // best.
 #pragma once
@@ -19,7 +19,7 @@ namespace plait::plan {
 
 inline constexpr int exact_ring_members = 12;
 
-// What the narrowest and the slowest hop of a ring offer; of several rings, what their shares add up to.
+// The bandwidth of a ring's narrowest hop and the latency of its slowest; for several rings, the sum of their shares.
 struct RingHops {
   double gb_per_s = 0;
   double latency_us = 0;
@@ -28,14 +28,14 @@ struct RingHops {
 struct Ring {
   std::vector<int> members;    // GPUs in ascending order
   topology::HostRings across;  // hosts
-  // The orders worth choosing from, by their hops: the widest first, each later one narrower and of less latency. Empty: the
-  // members cannot reach each other all. A group of one has one without limit.
+  // The orders worth choosing from, by their hops: the widest first, each later one narrower and of less latency. Empty if some
+  // members cannot reach each other. A group of one has one choice, of unlimited bandwidth.
   std::vector<RingHops> choices;
-  // Channels on the way between two members, ascending, and of each whether every ring crosses it: which depends on the ways
-  // alone, not on their bandwidth, so neither a tie nor a wider link changes it. Found when first asked for.
+  // The channels between any two members, ascending; crossed[i] says if every ring must cross channels[i]. That depends on the
+  // ways alone, not on their bandwidth, so neither a tie nor a wider link changes it. Found when first asked for.
   std::vector<int> channels;
   std::vector<std::int8_t> crossed;  // 1, 0, or -1: not known yet
-  // What part of the group's bytes each of the channels takes where it is crossed; empty: all of them.
+  // The share of the group's bytes that crosses each of the channels; empty: all of them.
   std::vector<double> shares;
 
   double share(std::size_t index) const { return shares.empty() ? 1 : shares[index]; }
@@ -48,23 +48,23 @@ struct Crossed {
 
 class Rings {
  public:
-  // `fabric` must outlive this. Not for several threads at once.
+  // `fabric` must outlive this. Not thread-safe.
   explicit Rings(topology::Fabric& fabric);
 
-  // Of distinct GPUs in any order; sorts `members`. The reference stays good.
+  // The ring of distinct GPUs in any order; sorts `members`. The reference stays valid.
   Ring& of(std::vector<int>& members);
-  // The same for GPUs as bits, where the fabric has no more than 16.
+  // The same for GPUs as bits, in a fabric of at most 16.
   Ring& of_mask(std::uint32_t mask);
 
-  // Whether no ring of these members avoids the channel ring.channels[index].
+  // True if no ring of these members avoids the channel ring.channels[index].
   bool must_cross(Ring& ring, std::size_t index);
-  // All that must be crossed, ascending.
+  // All channels that must be crossed, ascending.
   const std::vector<Crossed>& crossed(Ring& ring);
 
-  // A cyclic order of one ring with these hops, which are one of ring.choices; starts at the lowest member.
+  // A cyclic order of one ring with these hops, which must be one of ring.choices; starts at the lowest member.
   std::vector<int> order(const Ring& ring, const RingHops& hops);
-  // The hops of all rings with one of ring.choices, each once; of members that cannot all reach each other, as they are
-  // numbered.
+  // The hops of all rings with one of ring.choices, each once. If some members cannot reach each other, the hops in the order
+  // of their numbers.
   std::vector<topology::HostHop> hops(const Ring& ring, const RingHops& choice);
 
   topology::Fabric& fabric() { return fabric_; }
@@ -78,8 +78,8 @@ class Rings {
   void find_across(Ring& ring);
 
   topology::Fabric& fabric_;
-  const topology::Network network_;  // the fabric
-  std::vector<Ring*> by_mask_;       // of fabrics with up to 16 GPUs
+  const topology::Network network_;  // the network of fabric_
+  std::vector<Ring*> by_mask_;       // for fabrics of up to 16 GPUs
   std::unordered_map<std::vector<int>, Ring, MembersHash> rings_;
   std::unordered_map<const Ring*, std::vector<Crossed>> crossed_;
 };

@@ -1,11 +1,11 @@
-// Which rank goes where: the cheapest placement (cost.h), or one that was asked for.
+// The search for a placement: which rank goes on which GPU, as cheaply as possible (cost.h) or as asked for.
 //
-// Up to 16 GPUs the search is exact (exact.h). On machines with no symmetry and much sharing it can take too long, so it may be
-// stopped after a number of nodes, and says so. For more GPUs ranks are laid along the levels of the machine (hierarchy.h).
-// Either way the answer comes with a lower bound (lower_bound.h), which after a finished exact search is its own cost. There
-// may be more GPUs than ranks: then which of them are used is part of the answer. Of equally cheap placements an exact search
-// takes the lexicographically smallest list of GPUs, so rank r is on GPU r where nothing is better; always the same for the
-// same machine and traffic.
+// Up to 16 GPUs the search is exact (exact.h). On machines with little symmetry and much sharing it can take too long, so it
+// may stop after a number of nodes, and says so. On more GPUs, ranks are laid along the levels of the machine (hierarchy.h).
+// Either way the answer comes with a lower bound (lower_bound.h), which equals the cost after a finished exact search. With
+// more GPUs than ranks, the answer also selects the GPUs. Among equally cheap placements an exact search takes the
+// lexicographically smallest list of GPUs, so rank r is on GPU r where nothing is better. The same machine and traffic give the
+// same answer.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct PlacementOptions {
   PlacementStrategy strategy = PlacementStrategy::automatic;
   std::vector<int> given;               // by rank, for PlacementStrategy::given
   int exact_up_to_gpus = 16;            // 0 to 16
-  std::int64_t most_nodes = 2'000'000;  // of an exact search; it is stopped there, and says so
+  std::int64_t most_nodes = 2'000'000;  // of an exact search, which stops there and says so
   bool with_worst = false;              // also find the worst placement
 };
 
@@ -34,7 +34,7 @@ struct WorstPlacement {
 
 struct PlacementResult {
   std::vector<int> gpu_of_rank;
-  PlacementCost cost;          // not possible() if there is no placement in which all can reach whom they need
+  PlacementCost cost;          // not possible() if no placement connects all ranks that communicate
   std::string method;          // "exact", "exact search, stopped", "hierarchical", "order", "worst, exact", "explicit", ...
   std::int64_t looked_at = 0;  // nodes of an exact search, or placements costed
   double lower_bound = 0;      // seconds, of all placements; the cost if the method is "exact"
@@ -42,13 +42,13 @@ struct PlacementResult {
   std::optional<WorstPlacement> worst;
 };
 
-// What is wrong with a list of GPUs for a layout, one sentence each; empty if it can be used.
+// Problems of a list of GPUs for a layout, one sentence each; empty if the list is valid.
 std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_rank, const parallel::Layout& layout, int gpus);
 
-// Places many layouts on one machine, and keeps what it has found out about that.
+// Places many layouts on one machine, and keeps its knowledge of the machine between them.
 class Placer {
  public:
-  // `fabric` must outlive this. Not for several threads at once.
+  // `fabric` must outlive this. Not thread-safe.
   explicit Placer(topology::Fabric& fabric);
 
   // ConfigError for more ranks than GPUs and for a given list with problems.

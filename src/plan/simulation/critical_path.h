@@ -1,8 +1,8 @@
-// What a step's time is made of: the chain of instructions of which each began when the one before it was over.
+// The critical path of a step: a chain of instructions, each of which began when the one before it was over.
 //
-// Backwards from the instruction that ends the step: an instruction began because the last of its parties reached it, and that
-// party reached it because the instruction before it on its stream, or one that it waits for, was over. The path never stands
-// still, so it has no waiting in it: what waited is elsewhere.
+// It is traced backwards from the instruction that ends the step. An instruction began because its last party reached it, and
+// that party reached it because the previous instruction on its stream, or one that it waits for, was over. The path never
+// stands still, so it contains no waiting: other ranks wait, not the path.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@
 namespace plait::plan {
 
 enum class StartCause {
-  stream,      // the one before on the stream was over
+  stream,      // the previous instruction on the stream was over
   awaited,     // an instruction of another stream was over
-  step_began,  // it was going on when the step began
+  step_began,  // the step began while it was running
 };
 
-// Seconds as in InstructionTimes. What takes no time is left out, so causes need not be listed themselves.
+// Seconds as in InstructionTimes. Runs that take no time are left out, so a cause need not be in the list.
 struct CriticalRun {
-  // A message or collective is shown on the rank where what follows waited for it.
+  // A message or collective is shown on the rank whose next instruction waited for it.
   int rank = 0, instruction = 0;
   int step = 0;  // 0: the last one; -1: left over from the one before
   double begin = 0, end = 0;
-  // Who began it, and after what: `last_rank` came last of sender and receiver, or of a group, because its instruction
-  // `cause_of` was over. `rank` itself where it was the last, or is alone.
+  // The rank that began it, and the cause: of sender and receiver, or of a group, `last_rank` came last, because its
+  // instruction `cause_of` was over. Equals `rank` if that came last, or is alone.
   int last_rank = 0;
   StartCause cause = StartCause::stream;
   int cause_of = -1;
@@ -36,13 +36,13 @@ struct CriticalRun {
 std::string to_string(const CriticalRun& run, const parallel::ProgramSet& set);
 
 struct CriticalSums {
-  double compute = 0;     // as long as it takes alone
+  double compute = 0;     // time that it takes alone
   double slowdown = 0;    // of compute, by communication beside it
   double copy = 0;        // batches on their way to the device
-  double latency = 0;     // of messages and collectives, before bytes move; norms of exchanges between ranks too
-  double message = 0;     // bytes, as if the way were their own
-  double collective = 0;  // bytes, the same; those of exchanges too
-  double sharing = 0;     // bytes, what sharing channels adds
+  double latency = 0;     // of messages and collectives before bytes move, with norms of exchanges between ranks
+  double message = 0;     // bytes, as if they had the way to themselves
+  double collective = 0;  // bytes likewise, with those of exchanges
+  double sharing = 0;     // bytes: the extra time by shared channels
   double total() const { return compute + slowdown + copy + latency + message + collective + sharing; }
 };
 

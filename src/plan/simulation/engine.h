@@ -1,8 +1,8 @@
 // The event loop: runs the programs of a job, one rank of each class, against channels that flows share.
 //
-// Time goes from instant to instant. At one instant everything that is over ends, everything that can begin begins, and when
-// nothing more does, the pace of whatever changed is set anew: of flows that share a channel on which a flow began or ended,
-// and of compute beside communication that did. Nothing depends on the order within an instant.
+// Time advances from instant to instant. At one instant, everything that is over ends and everything that can begin begins.
+// When nothing more does, the pace of every affected task is set anew: flows on a channel where a flow began or ended, and
+// compute beside communication that began or ended. Nothing depends on the order within an instant.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace plait::plan::simulation {
 
 // Seconds since the beginning of the first step.
 struct RunTimes {
-  double came = 0;   // at the head of its stream, its waits over
-  double begin = 0;  // the others had come as well
-  double moved = 0;  // what is fixed was over and bytes began to move; of what moves none, its end
+  double came = 0;   // it reached the head of its stream and its waits were over
+  double begin = 0;  // all other parties had come as well
+  double moved = 0;  // the fixed part was over and bytes began to move; the end, if it moves none
   double end = 0;
 };
 
@@ -28,14 +28,14 @@ class Engine {
  public:
   static constexpr int most_steps = 254;
 
-  // `job` and `classes` have to outlive it. 2 to most_steps steps. The last of them is followed by as much of another one as
-  // falls into its time, as a step in training is.
+  // `job` and `classes` must outlive it. 2 to most_steps steps. The start of one further step runs beside the last one, as in
+  // training.
   Engine(const Job& job, const Classes& classes, int steps);
 
-  // Once. InternalError if the programs deadlock.
+  // Call once. InternalError if the programs deadlock.
   void run();
 
-  // When the last rank's compute stream had ended each step.
+  // By step: the time when the last rank's compute stream ended it.
   const std::vector<double>& step_ends() const { return step_ends_; }
   int representative(int rank_class) const { return actors_[at(rank_class)].rank; }
   // By instruction, of the last step (0) or the one before (-1).
@@ -49,23 +49,23 @@ class Engine {
     int rank = 0;
     const ProgramTable* table = nullptr;
     const Work* works = nullptr;
-    std::size_t first_instruction = 0;  // of its own in runs_ and times_
+    std::size_t first_instruction = 0;  // of its own rows in runs_ and times_
     int first_head = 0, heads = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
     int slowing = 0;                            // streams whose slowdown is not 0
     int computing = 0;                          // tasks
-    bool changed = false;                       // one of these
+    bool changed = false;                       // one of the two changed
   };
   // A stream of an actor.
   struct StreamHead {
     int actor = 0, stream = 0;
-    int next = 0, step = 0;  // position in the stream of what it reaches next, or is at
-    int peer_head = none;    // of a stream for messages, at the other end
+    int next = 0, step = 0;  // position in the stream of the instruction that it reaches next, or is at
+    int peer_head = none;    // of a stream for messages: the other end
     double came = 0;
-    double slowdown = 0;  // of compute, by what it is at
+    double slowdown = 0;  // of compute, by the current task
   };
   enum class Phase : std::uint8_t { idle, fixed, bytes };
-  // What a stream does alone, a message (the task of the sending stream), or the collectives of a group.
+  // Work that one stream does alone, a message (the task of the sending stream), or the collectives of a group.
   struct Task {
     int first_party = 0, parties = 0;  // in parties_
     int flow = none;                   // index into flows_
@@ -107,7 +107,7 @@ class Engine {
   void set_slowdown(StreamHead& head, double slowdown);
   void count_computing(const Task& task, int sign);
   void changed(int actor);
-  // Whether its pace depends on what else its ranks do. Bytes have a pace of their own.
+  // True if its pace depends on the other work of its ranks. Bytes have a pace of their own.
   static bool is_slowed(const Task& task) {
     return task.phase == Phase::fixed && (task.compute || task.work.slowed_by_compute > 0);
   }
@@ -127,13 +127,13 @@ class Engine {
   double now_ = 0;
   std::vector<Actor> actors_;
   std::vector<StreamHead> heads_;
-  std::vector<int> blocked_by_;  // by head: instruction it waits for
+  std::vector<int> blocked_by_;  // by head: the instruction that it waits for
   std::vector<Task> tasks_;      // of heads, then of groups
   std::vector<int> parties_;
   std::vector<ClassFlow> flows_;
   std::vector<ClassChannel> channels_;
   std::vector<std::uint8_t> runs_;  // by actor and instruction: how often it ran
-  std::vector<RunTimes> times_;     // the same, of the step before the last; then of the last
+  std::vector<RunTimes> times_;     // likewise, in the step before the last, then in the last
   std::vector<double> step_ends_;
   EventHeap heap_{0};
   std::vector<int> marked_;  // tasks whose pace is to be set

@@ -1,4 +1,4 @@
-// When each task that is going on will be over, the earliest first.
+// The ends of running tasks, the earliest first.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace plait::plan::simulation {
 
-// An indexed binary heap: every task has at most one event, which can be moved. Ties go to the lower task. Nothing is allocated
-// once it is made.
+// An indexed binary heap. Every task has at most one event, which can be moved. Ties go to the lower task. Allocates only in
+// the constructor.
 class EventHeap {
  public:
   explicit EventHeap(int tasks) : times_(static_cast<std::size_t>(tasks)), places_(static_cast<std::size_t>(tasks), absent) {

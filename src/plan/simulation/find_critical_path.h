@@ -1,4 +1,4 @@
-// Finds the critical path of a step in the times of a run (plan/simulation/critical_path.h says what it is).
+// Finds the critical path of a step (plan/simulation/critical_path.h) in the times of a run.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ struct CriticalPath {
   CriticalSums sums;
 };
 
-// Of the last step of `engine`, which has run. Events of one cause are at the same instant, so causes are found by comparing
-// times: equal to the bit.
+// The path of the last step of `engine`, which has run. A cause ends at the very instant when its effect begins, so times are
+// compared for equality to the bit.
 CriticalPath find_critical_path(const Job& job, const Classes& classes, const Engine& engine);
 
 }  // namespace plait::plan::simulation

@@ -1,4 +1,5 @@
-// A job as the event loop needs it: programs by stream, what every instruction costs, who meets whom, and what that crosses.
+// A job as the event loop needs it: programs by stream, the costs of their instructions, who communicates with whom, and over
+// which channels.
 #pragma once
 
 #include <array>
@@ -13,10 +14,10 @@
 
 namespace plait::plan::simulation {
 
-constexpr std::size_t group_kinds = 8;  // groups by stream: a job has at most so many
+constexpr std::size_t group_kinds = 8;  // groups by stream: the most that a job may have
 constexpr int none = -1;
 
-// Who takes part in an instruction.
+// How an instruction involves other ranks.
 enum class Meeting : std::uint8_t { alone, send, receive, collective };
 
 struct ProgramTable {
@@ -25,7 +26,7 @@ struct ProgramTable {
     std::uint8_t group = 0;            // of a collective: index into Job::groups
     bool compute = false;              // slowed by communication beside it
     int place = 0;                     // in its stream
-    int turn = 0;                      // of a collective: among those of its group
+    int turn = 0;                      // of a collective: its place among those of its group
   };
   const parallel::Program* program = nullptr;
   std::vector<Role> entries;                              // by instruction
@@ -33,23 +34,23 @@ struct ProgramTable {
   std::array<std::vector<int>, group_kinds> collectives;  // instructions of each group, in order: all on one stream
   int last_compute = none;                                // the instruction that ends the step
 
-  // Where a group's collectives are; none.
+  // The stream of a group's collectives; none if it has no collectives.
   int group_stream(std::size_t group) const {
     return collectives[group].empty() ? none : program->at(collectives[group].front()).stream;
   }
   int instructions() const { return static_cast<int>(entries.size()); }
 };
 
-// What a transfer loads while it moves bytes.
+// The load of a transfer while it moves bytes.
 struct Flow {
   struct Crossing {
     int channel = 0;
-    int times = 1;  // hops of its rings that cross it
+    int times = 1;  // how many hops of its rings cross it
     friend bool operator==(const Crossing&, const Crossing&) = default;
   };
   int rings = 1;  // each moves an equal share of the bytes; all rates are of one ring
-  double most_gb_per_s = std::numeric_limits<double>::infinity();  // of its ways alone
-  std::vector<Crossing> crossings;  // ascending, each channel once; only those where it may have to share
+  double most_gb_per_s = std::numeric_limits<double>::infinity();  // of its ways by themselves
+  std::vector<Crossing> crossings;  // ascending, each channel once; only channels that it may have to share
 };
 
 // Members of one group, which run its collectives together.
@@ -61,33 +62,33 @@ struct Meet {
 
 struct Job {
   parallel::Layout layout;
-  std::vector<parallel::GroupStream> groups;  // over which something runs
+  std::vector<parallel::GroupStream> groups;  // groups with at least one collective
   std::vector<ProgramTable> tables;           // as ProgramSet::programs
-  std::vector<int> table_of;                  // by rank
+  std::vector<int> table_of;                  // by rank: index into `tables`
   std::vector<std::vector<Work>> works;       // rows by instruction; ranks whose work is the same share one
   std::vector<int> work_of;                   // by rank: index into `works`
   std::vector<Meet> meets;
   std::vector<std::array<int, group_kinds>> meet_of;  // by rank; none: alone
   std::vector<Flow> flows;
-  std::vector<std::vector<int>> message_flow;  // by rank and stream: none for what sends nothing
+  std::vector<std::vector<int>> message_flow;  // by rank and stream; none if it sends nothing
   std::vector<double> channel_gb_per_s;
 
   const ProgramTable& table(int rank) const { return tables[at(table_of[at(rank)])]; }
   const Work& work(int rank, int instruction) const { return works[at(work_of[at(rank)])][at(instruction)]; }
   int ranks() const { return layout.ranks(); }
-  // The stream of a message's other end, on the rank `peer_rank` gives; InternalError if it has none.
+  // The stream of a message's other end, on rank peer_rank(); InternalError if there is none.
   int peer_stream(int rank, int stream) const;
   int peer_rank(int rank, int stream) const;
 };
 
-// What counts where several ranks run one collective: of each number the slower one's.
+// Combines the work of two ranks in one collective: each number is the slower one's.
 void take_slower(Work& work, const Work& other);
 
-// Turns the work of a whole collective into that of one of its `rings` rings: the bytes that it moves, and its highest rate.
+// Turns the work of a whole collective into that of one of its `rings` rings: both its bytes and its highest rate are divided.
 void share_among_rings(Work& work, int rings);
 
-// `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
-// of the network; ConfigError (placement) if bytes have to go where there is no way. `same_work`: as
+// `set` must outlive the job. InternalError if a work is negative or not finite, or if `gpu_of_rank` does not give every rank a
+// GPU of the network; ConfigError (placement) if bytes would have to cross where there is no way. `same_work`: as
 // SimulationOptions::same_work.
 Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
              const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work = {});

@@ -5,11 +5,11 @@
 //             cross channels of the same classes and are as fast alone
 //   groups    the same kind; members of the same classes; their rings cross channels of the same classes and are as fast alone
 //   channels  the same bandwidth; crossed equally often by flows of each class
-// Let all members of each class be in the same state at one time: then as many flows are on each channel of a class, so all
-// flows of a class have the same rate, and all are in the same state at the next event, in floating point too. At the beginning
-// they are. So running one of each class is exact. The coarsest such partition is found by refinement: begin with what is alike
-// on its own, and tell apart by the classes of neighbours until nothing changes (Paige and Tarjan 1987, here in whole rounds).
-// All signatures are compared, not their hashes.
+// If all members of each class are in the same state at one time, each channel of a class carries as many flows. So all flows
+// of a class have the same rate, and all members are in the same state at the next event, in floating point too. At the
+// beginning they are. So running one of each class is exact. The coarsest equitable partition is found by refinement: begin
+// with members that are alike by themselves, and separate them by the classes of their neighbours until nothing changes (Paige
+// and Tarjan 1987, here in whole rounds). Whole signatures are compared, not hashes.
 #pragma once
 
 #include <vector>
@@ -21,11 +21,11 @@ namespace plait::plan::simulation {
 // Class numbers are dense and ascend with the lowest member.
 struct Classes {
   std::vector<int> of_rank, of_meet, of_channel;  // of_channel: by channel
-  int ranks = 0, meets = 0, channels = 0;         // classes of each
+  int ranks = 0, meets = 0, channels = 0;         // number of classes of each
 };
 
 Classes coarsest_classes(const Job& job);
-// Each rank, group and channel a class of its own.
+// Puts each rank, group and channel in a class of its own.
 Classes single_classes(const Job& job);
 
 }  // namespace plait::plan::simulation

@@ -1,4 +1,4 @@
-// Which hops a collective's rings make, and in which order a ring visits its members.
+// The hops of a collective's rings, and the order in which a ring visits its members.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@ namespace plait::plan {
 
 struct RingHop {
   int from = 0, to = 0;  // indices of members
-  int rings = 1;         // how many of the rings make it
+  int rings = 1;         // how many of the rings use it
 };
 
 // Each ring takes an equal share of the bytes.
@@ -19,18 +19,18 @@ struct CollectiveHops {
   std::vector<RingHop> hops;
 };
 
-// Up to `most_searched` members: of all cyclic orders one whose slowest hop is fastest, where hops that cross one channel share
-// it equally; of those the one that comes first with members by host and GPU. More members: by host and GPU. Where several
-// rings carry a group (topology/host_rings.h), that is the order of its members within each host.
+// Up to `most_searched` members: the cyclic order whose slowest hop is fastest, where hops that cross one channel share it
+// equally; of equally fast orders, the first with members by host and GPU. More members: by host and GPU. Where a group uses
+// several rings (topology/host_rings.h), this orders its members within each host.
 class RingOrders {
  public:
   static constexpr std::size_t most_searched = 8;
 
   explicit RingOrders(const topology::Network& network) : network_(network) {}
 
-  // Indices into `gpus`; between members on one GPU nothing is in the way. Begins with the first by host and GPU.
+  // Indices into `gpus`; members on one GPU reach each other without limit. Begins with the first by host and GPU.
   std::vector<int> order(const std::vector<int>& gpus);
-  // Of all rings.
+  // The hops of all rings.
   CollectiveHops hops(const std::vector<int>& gpus);
 
  private:
@@ -39,7 +39,7 @@ class RingOrders {
   std::vector<int> by_host(const std::vector<int>& gpus) const;
 
   const topology::Network& network_;
-  // Groups that are connected alike have the same answer: by what the search sees of them.
+  // By the search's view of a group: groups that are connected alike share one answer.
   std::map<std::vector<double>, std::vector<int>> found_;
 };
 

@@ -1,8 +1,8 @@
-// The time of an optimizer step, known before it runs: a discrete-event run of the actual programs of all ranks.
+// The simulator predicts the time of an optimizer step by a discrete-event run of the actual programs of all ranks.
 //
-// Programs mean what they mean to the untimed proof (parallel/program/program_timeline.h): streams run in order, a wait for a
-// later instruction is for the previous step's, a message begins when sender and receiver have both come to it (its bytes go
-// straight into the receiver's buffer), a collective when its whole group has. What is going on has a pace (a fluid model, as
+// Programs have the same semantics as in the untimed proof (parallel/program/program_timeline.h): streams run in order; a wait
+// for a later instruction is for the previous step's; a message begins when both sender and receiver have reached it (its bytes
+// go straight into the receiver's buffer), a collective when its whole group has. Running tasks have a pace (a fluid model, as
 // in SimGrid: Casanova et al. 2014, with equal shares):
 //   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of
 //               what its own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get.
@@ -11,14 +11,15 @@
 //               slowest.
 //   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives, exchanges and reduces at that
 //               time.
-//   what is fixed of a message or collective, norms of exchanges too, takes 1 + Work::slowed_by_compute while a rank that takes
-//               part computes.
+//
+//   the fixed part of a message or collective, with norms of exchanges, takes 1 + Work::slowed_by_compute while a rank that
+//               takes part computes.
 // Two ranks on one GPU move bytes between them in no time.
 //
-// A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps
-// differ (nothing is left over from a step before); the last one counts, once it takes as long as the one before it. The one
-// after it begins too, as ranks that are ahead get in the way of others. Time to simulate grows with the number of events, and
-// of each with the number of flows that share a channel with it.
+// A step lasts from the end of the step before to its own end, on the compute stream of the rank that ends last. The first
+// steps differ, as no earlier step leaves work over. The last one counts, once it takes as long as the one before it. The next
+// step begins too, since ranks that are ahead slow the others down. Simulation time grows with the number of events and with
+// the flows that share a channel at each event.
 #pragma once
 
 #include <string>
@@ -41,16 +42,17 @@ struct SimulationOptions {
   // Ranks that provably do the same at the same time are run once (plan/simulation/rank_classes.h). The result is the same to
   // the bit; off for tests and to see what it saves.
   bool merge_equal_ranks = true;
-  // By rank: of ranks with one program and one number, work is asked of the first only. Empty: of all.
+  // By rank, a number: ranks with the same program and number have the same work, so only the first is asked for it. Empty: all
+  // are asked.
   std::vector<int> same_work = {};
 };
 
-// Seconds, of the last step: 0 is the end of the step before, on the rank that ended last. Others may be a little ahead.
+// Seconds in the last step: 0 is the end of the step before, on the rank that ended last. Other ranks may be slightly ahead.
 struct InstructionTimes {
-  double reached = 0;  // its stream had come to it
+  double reached = 0;  // its stream had reached it
   double came = 0;     // its waits were over
   double begin = 0;    // sender and receiver, or the whole group, had come
-  double moved = 0;    // bytes began to move; of what moves none, its end
+  double moved = 0;    // bytes began to move; the end, if it moves none
   double end = 0;
 };
 
@@ -79,9 +81,9 @@ struct Simulated {
   const std::vector<InstructionTimes>& timeline_of(int rank) const;
 };
 
-// `gpu_of_rank`: by rank, GPUs of the network. The same input gives the same bits. InternalError if the programs deadlock (the
-// validator proves that they do not) or works are not numbers from 0; ConfigError (placement) if bytes have to go where the
-// network has no way.
+// `gpu_of_rank`: by rank, a GPU of the network. The same input gives the same bits. InternalError if the programs deadlock (the
+// validator proves that they do not) or a work is negative or not finite; ConfigError (placement) if bytes would have to cross
+// where the network has no way.
 Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
                         const std::vector<int>& gpu_of_rank, const SimulationOptions& options = {});
 
