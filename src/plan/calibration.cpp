@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_entries = 10'000;
 
-// Whatever is summed and multiplied from such figures is a number.
+// Limits that keep every sum and product of such figures finite.
 constexpr double most_seconds = 1e6, most_bytes = 1e18;
 
 constexpr record::Number seconds_rule = record::number(0, most_seconds), bytes_rule = record::number(0, most_bytes);

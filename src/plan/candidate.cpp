@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_stages_shown = 8;
 
-// Sequences of a micro-batch: powers of two that divide what a data-parallel rank has, and all of that.
+// Sizes of a micro-batch, in sequences: the powers of two that divide a data-parallel rank's batch, and the whole batch.
 std::vector<std::int64_t> micro_batches(const Config& config, const AxisSizes& mesh) {
   if (config.train.micro_batch > 0) return {config.train.micro_batch};
   std::vector<std::int64_t> sizes;
@@ -59,7 +59,7 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   return all;
 }
 
-// Whether a mesh has the sizes that are given, 0 being any.
+// True if a mesh has the given sizes, 0 being any.
 bool is_open_to(const AxisSizes& given, const AxisSizes& mesh) {
   return std::ranges::all_of(axis_table,
                              [&](const AxisRow& row) { return given[row.axis] == 0 || given[row.axis] == mesh[row.axis]; });
@@ -110,7 +110,7 @@ Enumeration enumerate(const Config& config, int ranks) {
     Rejected first;
     for (const Pipelining& pipelining : pipelinings(config, mesh[stage_axis])) {
       for (const std::int64_t micro_batch : micro_batches(config, mesh)) {
-        // The rules do not tell zero and recompute apart but for what they forbid together: judged once for all recomputes.
+        // The rules judge zero and recompute independently, so one recompute is judged for all.
         for (const std::int64_t zero : zeros) {
           if (zero > 0 && product(mesh, replica_axes) == 1 && p.zero < 0) continue;  // nothing to shard
           Candidate c{mesh, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};

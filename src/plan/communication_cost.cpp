@@ -10,14 +10,14 @@
 namespace plait::plan {
 namespace {
 
-// What a measured time says beside its start: a bound on the speed.
+// Splits a measured time into its start and a bound on the bandwidth.
 void bound_by(Work& work, const Curve& curve, double bytes) {
   work.seconds = curve.points.front().second;
   const double moving = curve.seconds(bytes) - work.seconds;
   work.most_gb_per_s = moving > 0 ? work.bytes / moving / giga : 0;
 }
 
-// By links, where every rank gets all that the others have and adds it up itself.
+// True for an all-reduce by links in which every rank gets the other ranks' whole tensors and sums them itself.
 bool summed_by_all(Collective kind, double bytes) {
   return kind == Collective::all_reduce && bytes <= static_cast<double>(link_collectives::most_reduced_by_all);
 }
@@ -27,13 +27,13 @@ bool is_one_kernel(Collective kind, int ranks, double bytes) {
          bytes <= static_cast<double>(link_collectives::most_summed_by_one_kernel);
 }
 
-// By how much compute slows down beside pushes by kernel: tensor 4 of GPT-2 124M and of 2.8B in bf16 and FP8 on H200, where it
-// took 11 to 18 % longer, and exchanges went on for 0.7 to 0.9 of it.
+// The slowdown of compute beside pushes by kernel. Measured with tensor 4 of GPT-2 124M and of 2.8B in bf16 and FP8 on H200:
+// compute took 11 to 18 % longer, and exchanges ran for 0.7 to 0.9 of it.
 constexpr double push_kernel_slowdown = 0.17;
-// And for how long such a kernel then waits for its SMs.
+// The seconds for which such a kernel waits for its SMs.
 constexpr double push_kernel_wait = 12 * micro;
 
-// What a rank pushes to another in a round.
+// The bytes that a rank pushes to another in a round.
 double push_part(Collective kind, int ranks, double bytes) { return summed_by_all(kind, bytes) ? bytes : bytes / ranks; }
 
 }  // namespace
@@ -125,13 +125,13 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
     start = curve->seconds(part) - moving;
     if (moving > 0) work.most_gb_per_s = part / moving / giga;
   }
-  // Pushes follow each other on one stream, with what two kernels take between them: a copy ends, and the next begins. A kernel
-  // pushes to all at once.
+  // Pushes follow one another on one stream, with the time of two kernels between them: the end of one copy and the start of
+  // the next. A kernel pushes to all at once.
   work.seconds = rounds * (start + (ranks - 2) * 2 * profile.kernel_seconds);
   if (part > static_cast<double>(longest_by_kernel)) return work;
   work.seconds = rounds * std::min(start, 2 * profile.kernel_seconds + latency_us * micro);
   if (part <= static_cast<double>(link_collectives::longest_short_push)) return work;
-  work.compute_slowdown = push_kernel_slowdown;  // no engine copies beside it
+  work.compute_slowdown = push_kernel_slowdown;  // no copy engine works beside it
   work.slowed_by_compute = rounds * push_kernel_wait / work.seconds;
   return work;
 }

@@ -14,18 +14,18 @@ namespace {
 
 using model::SegmentKind;
 
-// Of the candidate's ranks; what passes take is left open.
+// The load of the candidate's ranks; the caller fills in the seconds of passes.
 ScheduleLoad load_of(const Candidate& c, const parallel::Schedule& schedule, double micro_batches) {
   const auto ranks = static_cast<double>(c.size[stage_axis]);
   return {.ranks = ranks, .chunks = schedule.stages.count() / ranks, .micro_batches = micro_batches};
 }
 
-// Of the same stages.
+// The named schedule on the same stages that stands in for a planned one.
 ScheduleKind named_stand_in(const Candidate& c) {
   return c.virtual_stages == 1 ? ScheduleKind::zb_h1 : c.virtual_stages == 2 ? ScheduleKind::zb_v : ScheduleKind::interleaved;
 }
 
-// Idle seconds of a rank. Without a formula: of the passes themselves, with equal costs for all stages.
+// Idle seconds of a rank. A schedule without a formula is simulated, with equal costs for all stages.
 double bubble_seconds(const Candidate& c, const parallel::Schedule& schedule, const ScheduleLoad& load) {
   if (const ScheduleFigure bubble = schedule_row(c.schedule).bubble) return bubble(load);
   const parallel::PassCosts of_stage{.forward = load.forward / load.chunks,
@@ -34,7 +34,7 @@ double bubble_seconds(const Candidate& c, const parallel::Schedule& schedule, co
   return std::max(0.0, simulate(schedule, of_stage).end - load.micro_batches * load.whole());
 }
 
-// Micro-batches of which a rank keeps activations of all its segments, at the most.
+// The most micro-batches for which a rank keeps the activations of all its segments.
 double in_flight(const Candidate& c, const parallel::Schedule& schedule, const ScheduleLoad& load) {
   if (const ScheduleFigure most = schedule_row(c.schedule).in_flight) return std::min(most(load), load.micro_batches);
   double most = 0;
@@ -65,13 +65,13 @@ std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::J
   SegmentParts whole{};
   for (const auto& name : names<SegmentKind>) whole[index_of(name.value)] = of(passes, name.value);
   const double block = block_of(passes);
-  // The head costs what it slows the blocks of its rank down by, too.
+  // The cost of the head includes the slowdown of the blocks on its rank.
   const double blocks = static_cast<double>(job.sizes.shape.layers) / job.schedule.stages.ranks();
   whole[index_of(SegmentKind::head)] = of(beside_head, SegmentKind::head) + blocks * (block_of(beside_head) - block);
   if (block <= 0) return job.stages;
   std::vector<double> costs;
   for (int segment = 0; segment < job.sizes.shape.segments(); ++segment) {
-    // In sixteenths of a block, so that candidates which hardly differ share a split.
+    // Rounded to sixteenths of a block, so that candidates with nearly equal costs share a split.
     costs.push_back(std::max(1.0, std::round(16 * whole[index_of(job.sizes.shape.kind(segment))] / block)));
   }
   return splits_.split(costs, job.schedule.stages);
@@ -107,12 +107,12 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const parallel::Layout layout = parallel::make_layout(c.size);
   const std::int64_t pipeline = c.size[stage_axis];
   Config chosen = with(config_, c);
-  chosen.comm.braid = Braid::none;  // what it hides, the simulation tells
-  // Planning passes takes its time. A planned schedule is taken for the named one that it is no slower than.
+  chosen.comm.braid = Braid::none;  // the simulation accounts for what it hides
+  // Planning passes is slow. A planned schedule is estimated as the named one that it is at least as fast as.
   if (c.schedule == ScheduleKind::planned) chosen.parallel.schedule = named_stand_in(c);
   const BatchSplit batch = batch_split(chosen, c.size);
   const std::int64_t whole = batch.micro_batches();
-  // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
+  // The stages of a rank do not depend on the number of micro-batches, and a schedule of many is slow to make.
   const bool has_formulas = schedule_row(c.schedule).bubble != nullptr && schedule_row(c.schedule).in_flight != nullptr;
   const bool any_number = c.schedule == ScheduleKind::planned || whole % pipeline == 0;
   if (has_formulas && batch.is_whole() && any_number) chosen.train.global_batch = pipeline * batch.round();
@@ -126,7 +126,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const Elements& elements = parameters(job.sizes);
   const SegmentParts saved = activation_bytes(job.sizes), once = scratch(job.sizes);
 
-  // What each pipeline rank holds.
+  // The load of each pipeline rank.
   struct Load {
     double forward = 0, backward_input = 0, backward_weight = 0, elements = 0, saved = 0, once = 0;
     double total() const { return forward + backward_input + backward_weight; }
@@ -146,7 +146,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.backward_weight += sum(passes.backward_weight);
     load.elements += sum(elements.of_kind);
     load.saved += sum(saved);
-    // Of the halves of a block one follows the other, and the gradient between them belongs to both.
+    // The two halves of a block run one after the other, and the gradient between them belongs to both.
     const auto any = [&](SegmentKind kind) { return held[index_of(kind)] > 0 ? once[index_of(kind)] : 0; };
     load.once = std::max(
         {load.once, any(SegmentKind::embedding), any(SegmentKind::head), any(SegmentKind::attention) + any(SegmentKind::mlp)});
@@ -168,7 +168,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     const double bytes = static_cast<double>(job.sizes.own_residual_bytes());
     const topology::Way way{.channels = {}, .gb_per_s = speed.gb_per_s, .latency_us = speed.latency_us, .link = {}};
     const double hop = communication.message(bytes, way).seconds + bytes / (speed.gb_per_s * 1e9);
-    // Filling and draining; in between, messages bound the step only where they take longer than computing does.
+    // The pipeline fills and drains; in between, messages bound the step only if they take longer than compute.
     estimate.seconds += 2 * static_cast<double>(pipeline - 1) * hop;
     const double passing = micro_batches * load_of_slowest.chunks * bytes / (speed.gb_per_s * 1e9);
     estimate.seconds = std::max(estimate.seconds, passing);

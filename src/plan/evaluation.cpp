@@ -18,11 +18,11 @@ namespace {
 
 using parallel::Layout;
 
-// Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
+// Micro-batches of a shortened step per pipeline rank; the schedule's rhythm settles long before.
 constexpr std::int64_t shortened_micro_batches = 4;
 
-// Ranks of a stage differ by kilobytes, in how shards cut parameters. Of larger jobs the first one of each stage stands for the
-// others: to look at all of them would take longer than all else about a candidate.
+// Ranks of a stage differ by kilobytes, in how shards cut parameters. In larger jobs the first rank of each stage stands for
+// the others: looking at all would take longer than the rest of the evaluation.
 constexpr int most_ranks_one_by_one = 256;
 
 Candidate candidate_of(const Config& config, const Layout& layout) {
@@ -61,7 +61,7 @@ bool may_be_shortened(const Config& config, const parallel::Decision& decision, 
   return most(whole) <= most(few);
 }
 
-// What can be said without a placement.
+// The part of an evaluation that needs no placement.
 Evaluation evaluate_memory(const Config& config, const std::vector<parallel::RankPlan>& stages, const Machine& machine) {
   Evaluation result;
   result.candidate = candidate_of(config, stages.front().layout);
@@ -85,7 +85,7 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
   return result;
 }
 
-// By rank: a number for ranks whose messages cost the same, as their ways are alike.
+// By rank, a number: ranks with equal numbers have ways of equal cost for their messages.
 std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::vector<int>& gpus, topology::Fabric& fabric) {
   std::map<std::vector<std::tuple<double, double, std::string>>, int> numbers;
   std::vector<int> alike;
@@ -102,7 +102,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
   return alike;
 }
 
-// Links are within hosts: a run of anything else would refuse to begin.
+// Links exist only within hosts; a run on several would refuse to begin.
 void require_one_host(const parallel::RankPlan& plan, const std::vector<int>& gpus, const topology::Fabric& fabric) {
   const Layout& layout = plan.layout;
   for (const auto& [group, axis] :
@@ -146,7 +146,7 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
 }
 
-// Fills in what follows from a placement: where ranks are, and the step.
+// Fills in the parts that follow from a placement: the ranks' GPUs, links, and the simulated step.
 void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
                         const PlacementOptions& options) {
   const StepCosts costs(site.machine, stages);
@@ -168,7 +168,7 @@ void place_and_simulate(Evaluation& result, const std::vector<parallel::RankPlan
   result.extrapolated = costs.extrapolated();
 }
 
-// What makes such an item of memory smaller.
+// A setting that makes this item of memory smaller.
 std::string remedy_for(const std::string& kind, const Candidate& c) {
   const bool sharded = kind == "optimizer" || kind == "gradients";
   const std::int64_t zero = kind == "gradients" ? 2 : 1;
@@ -197,7 +197,7 @@ double library_bytes(const Machine& machine, const parallel::RankPlan& plan) {
   double bytes = context_bytes(machine);
   if (!communicators.empty()) bytes += measured.collectives_bytes.value_or(machine.profile.collectives_bytes);
   for (const std::vector<int>& members : communicators) {
-    // Of those measured, that of the most ranks which are no more than these.
+    // The largest measured group not exceeding this one, else the first measured.
     const CommunicatorMeasurement* nearest = nullptr;
     for (const CommunicatorMeasurement& m : measured.communicators) {
       if (!nearest || (m.ranks <= std::ssize(members) && m.ranks > nearest->ranks)) nearest = &m;

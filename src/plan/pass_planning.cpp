@@ -16,12 +16,12 @@ using parallel::Schedule;
 using parallel::StageMap;
 using parallel::StageTimes;
 
-// Of what ranks may hold, where memory is short.
+// Rounds that correct the room of each rank if memory is short.
 constexpr int corrections = 6;
 
 constexpr std::size_t head = index_of(model::SegmentKind::head);
 
-// The slowest way around a group along an axis, of ranks on GPUs of their own numbers.
+// The slowest way around a group along an axis, with rank n on GPU n.
 RingSpeed ring_along(Axis axis, const Layout& layout, topology::Fabric& fabric) {
   RingSpeed slowest;
   const int ranks = layout.size(axis);
@@ -32,14 +32,14 @@ RingSpeed ring_along(Axis axis, const Layout& layout, topology::Fabric& fabric) 
   return slowest;
 }
 
-// Of the axes that communicate within segments.
+// The rings of the axes that communicate within segments.
 AxisSpeeds segment_rings(const Layout& layout, topology::Fabric& fabric) {
   return AxisSpeeds::of_rows([&](const AxisRow& row) {
     return row.communicates == CommunicatesIn::segments ? ring_along(row.axis, layout, fabric) : RingSpeed{};
   });
 }
 
-// Until another rank has what a pass yields, mean over the pipeline.
+// Seconds until another rank has a pass's output, mean over the pipeline.
 double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, const Layout& layout, topology::Fabric& fabric) {
   const CommunicationCosts communication(machine);
   const double bytes = static_cast<double>(sizes.own_residual_bytes());
@@ -74,8 +74,8 @@ class PassPlanning {
     const auto keep = [&](Attempt& one) {
       if (one.fits() && (!best || one.length < best->length)) best = &one;
     };
-    // What a rank needs beside what its stages hold depends on the passes: gradients that wait for their weight parts, memory
-    // that is shared. So the room that it leaves is looked at again and again.
+    // The memory that a rank needs besides its stages' activations depends on the passes: gradients that wait for their weight
+    // passes, shared memory. So the remaining room is computed repeatedly.
     for (int n = 0; n < corrections; ++n) {
       for (std::size_t r = 0; r < room_.size(); ++r) {
         const double room = site_.machine.usable_bytes() - listed->beside[r];
@@ -84,7 +84,7 @@ class PassPlanning {
       listed = &attempt();
       keep(*listed);
     }
-    // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
+    // Named schedules do not split the backward, or hold less of it, so they may fit with more micro-batches than lists do.
     for (const StageMap& map : parallel::stage_placements(layout_.size(stage_axis), chunks())) {
       for (const Schedule& schedule : parallel::named_schedules(map, outline_.micro_batches)) {
         if (!best || length_of(schedule, times(map)) < best->length) keep(attempt(schedule));
@@ -111,7 +111,7 @@ class PassPlanning {
                         outline_.exchanges, beside_head);
   }
 
-  // Of exchanges, behind weight parts. The head's weight part follows at once in any case.
+  // The seconds of exchanges that weight passes hide. The head's weight pass follows at once in any case.
   static SegmentParts hidden(const PassSeconds& seconds) {
     SegmentParts parts{};
     for (std::size_t kind = 0; kind < parts.size(); ++kind)
@@ -122,7 +122,7 @@ class PassPlanning {
   StageTimes times(const StageMap& map) const {
     StageTimes times;
     times.send = send_;
-    std::vector<double> whole(room_.size(), 0);  // by rank: bytes of a micro-batch
+    std::vector<double> whole(room_.size(), 0);  // by rank: bytes of one micro-batch
     for (const parallel::SegmentRange& range : stages_of(config_, outline_.sizes.shape, map)) {
       const SegmentParts held = kinds_in(outline_.sizes.shape, range);
       const auto sum = [&](const SegmentParts& parts) {
@@ -148,14 +148,15 @@ class PassPlanning {
   struct Attempt {
     std::vector<parallel::RankPlan> plans;
     double length = 0;
-    std::vector<double> beside;  // by rank: bytes of all but what its stages hold
-    bool over = false;           // some rank needs more memory than there is
+    std::vector<double> beside;  // by rank: bytes besides its stages' activations
+    bool over = false;           // some rank needs more memory than is usable
     bool fits() const { return !over; }
   };
 
   int chunks() const { return static_cast<int>(config_.parallel.virtual_stages); }
 
-  // The one of these passes, made when they are first asked for: other room often gives the same, and plans take their time.
+  // The attempt with the currently planned passes, made when first asked for: different rooms often give the same passes, and
+  // plans are slow to make.
   Attempt& attempt() {
     return attempt(parallel::planned_schedule(layout_.size(stage_axis), chunks(), outline_.micro_batches,
                                               [this](const StageMap& map) { return times(map); }));
@@ -188,11 +189,11 @@ class PassPlanning {
   const Layout layout_;
   const Site& site_;
   const parallel::JobOutline outline_;
-  const PassSeconds without_head_, beside_head_;  // of ranks
+  const PassSeconds without_head_, beside_head_;  // of ranks without and with the head
   const double send_;
   const SegmentParts kept_;
-  std::vector<double> room_;  // by rank: bytes for what its stages hold
-  // By the text of the passes. Nothing in them depends on the room, but through the passes.
+  std::vector<double> room_;  // by rank: bytes for its stages' activations
+  // By the text of the passes, through which alone the room has an effect.
   std::map<std::string, Attempt> attempts_;
 };
 

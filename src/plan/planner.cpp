@@ -22,7 +22,7 @@
 namespace plait::plan {
 namespace {
 
-// The fastest ways within a host and between two, so that an estimate is rather too low than too high.
+// The fastest ways within a host and between two; with them an estimate tends to be too low, not too high.
 class FastestWays {
  public:
   explicit FastestWays(topology::Fabric& fabric) {
@@ -45,10 +45,10 @@ class FastestWays {
       rings_ = topology::host_rings(topology::network_of(fabric), two_hosts).rings;
     }
   }
-  // Tensor groups have the first claim on a host, then whichever of the others.
+  // Tensor groups have the first claim on a host, then each other axis.
   AxisSpeeds speeds(const Candidate& c) const {
     const auto on = [&](std::int64_t ranks) { return ranks <= of_host_ ? within_ : between_; };
-    // Of a group of which so many are on each host.
+    // The ring speed of a group with `on_each` ranks on each host.
     const auto rings_on = [&](std::int64_t ranks, std::int64_t on_each) {
       RingSpeed speed = on(ranks);
       const double rings = static_cast<double>(std::min<std::int64_t>(rings_, on_each));
@@ -74,14 +74,14 @@ constexpr int quickly_placed_ranks = 16;
 
 constexpr std::size_t most_threads = 4;
 
-// Of the best by simulation, those whose stages are also looked at as FLOPs would cut them: at most so many, and no slower.
+// Limits on the candidates whose stages are also cut by FLOPs: this many of the best by simulation, and this much slower.
 constexpr std::size_t most_cut_again = 4;
 constexpr double worth_cutting_again = 1.05;
 
-// Of an exact placement, for each candidate.
+// Limit on an exact placement, per candidate.
 constexpr std::int64_t nodes_while_ranking = 100'000;
 
-// In one line.
+// The error in one line.
 std::string reason_of(const ConfigError& error) {
   if (error.problems().empty()) return error.what();
   const ConfigProblem& problem = error.problems().front();
@@ -130,7 +130,7 @@ class PlanSearch {
   const std::string& unit() const { return site_.machine.profile.unit; }
   double limit() const { return site_.machine.usable_bytes() - context_bytes(site_.machine); }
 
-  // What a thread evaluates with: a fabric and a placer remember what they have been asked.
+  // The fabric and placer of one thread; both remember earlier answers.
   struct Desk {
     explicit Desk(const Site& s) : site(s), placer(*s.fabric) {}
     Desk(const Site& s, const topology::Fabric& original)
@@ -142,7 +142,7 @@ class PlanSearch {
     Placer placer;
   };
 
-  // None if that is how they are cut already.
+  // Empty if the stages are cut by seconds already.
   std::vector<double> stages_by_seconds(const Candidate& c) const {
     if (c.size[stage_axis] == 1 || !c.stages.empty()) return {};
     return Estimator(config_, decision_, vocab_, site_.kind, site_.machine, StageCut::by_seconds)
@@ -164,7 +164,7 @@ class PlanSearch {
         const Estimate estimate = estimator.estimate(c, ways_.speeds(c));
         EstimatedCandidate next{c, estimate.seconds, estimate.bytes};
         next.candidate.stages = estimate.stages;
-        // The memory plan decides; this only leaves out what is far off.
+        // The memory plan decides; this only drops candidates that are far too large.
         (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back(std::move(next));
       } catch (const ConfigError& error) {
         impossible_.push_back({c, reason_of(error)});
@@ -196,9 +196,10 @@ class PlanSearch {
 
   using Queue = std::vector<const EstimatedCandidate*>;
 
-  // In this order, until `most` have been looked at in all or the rest are slower by their estimate than what was simulated.
+  // Evaluates the queue in order, until `most` candidates have been looked at in all, or the best simulated time beats the
+  // estimates of the rest.
   void look_at(const Queue& queue, int most) {
-    // Those that turn out to be impossible do not count, so there may be another round.
+    // Impossible candidates do not count, so another round may follow.
     for (std::size_t begin = 0; begin < queue.size() && job_.looked_at < most;) {
       const std::size_t end = std::min(queue.size(), begin + static_cast<std::size_t>(most - job_.looked_at));
       OrderedTasks<Evaluation> evaluations(end - begin, desks_.size(), [&, begin](std::size_t n, std::size_t thread) {
@@ -236,7 +237,7 @@ class PlanSearch {
     evaluations_.push_back(std::move(evaluation));
   }
 
-  // Stages cut by seconds of compute take no regard of what ranks wait for, which is at times less with those cut by FLOPs.
+  // A cut by seconds of compute ignores the waiting of ranks, which is sometimes shorter with stages cut by FLOPs.
   void try_other_cuts() {
     sort_evaluations();
     const double limit = worth_cutting_again * best_seconds_;
@@ -267,7 +268,8 @@ class PlanSearch {
                      [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
   }
 
-  // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
+  // Sorts the evaluations: the best, then the best of each other layout, then the rest; each group by predicted time. Also
+  // explains missing layouts.
   void arrange() {
     sort_evaluations();
     job_.fitting = static_cast<int>(waiting_.size()) - static_cast<int>(memory_problems_.size());
@@ -288,7 +290,7 @@ class PlanSearch {
     explain_layouts(seen);
   }
 
-  // Once more, the whole step and with all the time that placement may take.
+  // Evaluates the best once more, with the whole step and the full time for placement.
   void look_closely() {
     const double estimated = job_.best.estimated_seconds;
     const Config chosen = with(config_, job_.best.candidate);
@@ -297,7 +299,7 @@ class PlanSearch {
     job_.best.estimated_seconds = estimated;
   }
 
-  // Of every layout that was enumerated and not simulated: its best estimate, or its memory.
+  // The reason for every layout that was enumerated and not simulated: its best estimate, or its memory.
   void explain_layouts(std::vector<std::string> seen) {
     const auto is_new = [&](const Candidate& c) {
       if (std::find(seen.begin(), seen.end(), c.layout()) != seen.end()) return false;
@@ -339,7 +341,7 @@ class PlanSearch {
   }
 
   [[noreturn]] void refuse() {
-    // Of what was not even listed: in the words of a run that such axes are given to.
+    // Layouts that were not even enumerated are refused in the words of a run with these axes.
     if (const auto problem = parallel::axes_problem(config_.parallel, ranks_)) throw ConfigError({*problem});
     std::string text = fmt::format("no way to run this on {} {}s", ranks_, site_.machine.profile.name);
     if (!too_large_.empty()) {
@@ -358,7 +360,7 @@ class PlanSearch {
     throw ConfigError(text);
   }
 
-  // The nearest setting that would fit: the same job with what the configuration fixes left open, one key after the other.
+  // The nearest setting that would fit: the fixed settings are left open, one after the other.
   std::string nearest_fit(const EstimatedCandidate& smallest) const {
     struct Opening {
       const char* key;
@@ -381,7 +383,7 @@ class PlanSearch {
           const Estimate e = estimator.estimate(c, ways_.speeds(c));
           if (e.bytes < 0.95 * limit()) fits.push_back({c, e.seconds, e.bytes});
         } catch (const ConfigError&) {
-          continue;  // as such no answer
+          continue;  // no answer
         }
       }
       for (const EstimatedCandidate& e : fits) {
@@ -407,7 +409,7 @@ class PlanSearch {
   std::vector<EstimatedCandidate> waiting_, too_large_;
   std::set<const EstimatedCandidate*> looked_at_;  // of waiting_
   std::vector<Rejected> memory_problems_;
-  std::vector<Rejected> impossible_;  // no plan can be made of them, or no placement
+  std::vector<Rejected> impossible_;  // candidates without a valid plan or placement
   std::vector<Evaluation> evaluations_;
 };
 

@@ -54,11 +54,11 @@ std::string terms(const Evaluation& e) {
       ms(c.compute), ms(c.collective), ms(c.message), ms(c.latency), ms(c.sharing), ms(c.slowdown));
 }
 
-// Layouts that break the same rule in one line.
+// Lists layouts that break the same rule in one line.
 std::string rejected_text(const std::vector<Rejected>& rejected) {
   std::vector<std::pair<std::string, std::vector<const Rejected*>>> groups;  // by rule, in order of appearance
   for (const Rejected& r : rejected) {
-    // "parallel.NAME = 16 must divide ...": the number is the layout's.
+    // "parallel.NAME = 16 must divide ...": the number depends on the layout.
     const std::size_t equals = r.reason.find(" = "),
                       end = equals == std::string::npos ? equals : r.reason.find(' ', equals + 3);
     const std::string rule = end == std::string::npos ? r.reason : r.reason.substr(0, equals) + r.reason.substr(end);
@@ -75,7 +75,7 @@ std::string rejected_text(const std::vector<Rejected>& rejected) {
   return text;
 }
 
-// Whether a plan depends on this key and does not decide it.
+// True for keys that a plan depends on and does not decide.
 bool is_of_job(std::string_view key, bool has_vocab) {
   for (const std::string_view section : {"model.", "precision.", "comm."}) {
     if (key.starts_with(section)) return key != "comm.timeout_s" && key != "comm.require";
@@ -87,7 +87,7 @@ bool is_of_job(std::string_view key, bool has_vocab) {
   return others.contains(key) || (!has_vocab && of_vocab.contains(key));
 }
 
-// Keys of a choice that must be what they were when the plan was made.
+// The keys of a choice that must not have changed since the plan was made, with their values.
 Json signature(const Config& c) {
   Json json = Json::object();
   for (const ConfigValue& value : shared_values(c)) {
@@ -95,7 +95,7 @@ Json signature(const Config& c) {
     Json typed = Json::parse(value.value, nullptr, false);
     json[value.path] = typed.is_discarded() ? Json(value.value) : std::move(typed);
   }
-  // The choice says of a schedule from a file, and of how ranks were placed, no more than that.
+  // The choice names no more than the kind of a schedule file or of a placement, so these are compared here.
   if (c.parallel.schedule_file) json["parallel.schedule"] = fingerprint(*c.parallel.schedule_file);
   if (c.placement.strategy == PlacementStrategy::order || c.placement.strategy == PlacementStrategy::worst)
     json["placement.strategy"] = to_string(c.placement.strategy);
@@ -117,7 +117,7 @@ void check_signature(const nlohmann::json& made_for, const Json& now, const std:
   if (!differences.empty()) throw ConfigError(fmt::format("{}: was made for another job: {}; plan again", source, differences));
 }
 
-// What `config` says and does not leave to a plan stays.
+// Refuses a choice that contradicts a setting of `config`, unless that is left to a plan.
 void check_kept(const Config& config, const Config& chosen, const std::string& source) {
   const std::vector<ConfigValue> given = shared_values(config), planned = shared_values(chosen);
   std::vector<ConfigProblem> problems;
@@ -138,7 +138,7 @@ JsonSource plan_source(const std::string& source) {
   return {.name = source, .remedy = "; plan again with `plait plan --json`", .null_is_missing = false};
 }
 
-// What a plan leaves open is no plan.
+// A choice must not leave its settings open.
 template <Named E>
 struct SettledRule {
   E read(const auto& field) const {
@@ -274,7 +274,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   json["explanation"] = explanation_of(job, machine, context);
   for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
   json["choice"] = record_json(best.candidate);
-  json["choice"]["stages"] = job.config.parallel.stages;  // also those that were given
+  json["choice"]["stages"] = job.config.parallel.stages;  // given stages too
   json["choice"]["device"] = job.stages.front().device_kind == DeviceKind::cuda ? "cuda" : "cpu";
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
   if (const auto& passes = job.decision.passes) json["choice"]["passes"] = passes->text;

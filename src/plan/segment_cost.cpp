@@ -14,12 +14,12 @@ using model::PassWork;
 using model::SegmentWork;
 using parallel::InstructionKind;
 
-// Of what a product reads and writes, the share of the time that its arithmetic does not hide: tiles that begin and end. So
-// products of few columns are slower per FLOP: blocks of GPT-2 124M sustain 611 TFLOP/s where those of Qwen2.5-1.5B reach 666.
+// The share of a product's memory traffic that its arithmetic does not hide: tiles that begin and end. So products with few
+// columns are slower per FLOP: blocks of GPT-2 124M sustain 611 TFLOP/s, those of Qwen2.5-1.5B 666.
 constexpr double exposed_traffic = 0.4;
 
-// What a fused attention kernel does to each score beside its two products, in fp32 FLOPs: cuDNN takes 0.83 ps for heads of 64
-// on H200, and 1.1 for those of 128, whose products are twice as large.
+// fp32 FLOPs of a fused attention kernel for each score, beside its two products: cuDNN takes 0.83 ps for heads of 64 on H200,
+// and 1.1 for heads of 128, whose products are twice as large.
 constexpr double score_flops = 23;
 
 double ratio(double a, double b) { return std::abs(std::log2(a / b)); }
@@ -63,7 +63,7 @@ PassCost SegmentCosts::cost(const PassComputation& computation) {
     const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*pass; };
     return seconds(segment, work, work, measured);
   };
-  // Measured as a whole, and shared between the parts as their nominal times are.
+  // A pass is measured as a whole; its parts share that time in the proportion of their nominal times.
   const auto of_part = [&](PassWork SegmentWork::* all, PassWork SegmentWork::* last, Measured measured) {
     const double whole_seconds = whole(all, measured);
     if (!model::agrees_on_scales(sizes_, segment)) return whole_seconds;
@@ -98,7 +98,7 @@ PassCost SegmentCosts::cost(const PassComputation& computation) {
         if (norm) work += model::segment_work(sizes, segment).norm_forward;
         return work;
       };
-      // Measured with the sum before it wherever ranks share the segment.
+      // If ranks share the segment, the norm was measured with the sum before it.
       cost.seconds = seconds(
           of, [&](const Sizes& sizes) { return parts(sizes, adds, norms); },
           [&](const Sizes& sizes) { return parts(sizes, sizes.split.size > 1, true); }, &SegmentMeasurement::norm_forward);
@@ -123,7 +123,7 @@ const SegmentMeasurement* SegmentCosts::nearest(int segment) {
   const model::SegmentKind kind = sizes_.shape.kind(segment);
   for (const SegmentMeasurement& m : machine_.calibration->segments) {
     if (m.kind != kind) continue;
-    // Another split changes the shapes of the products, another micro-batch only their rows.
+    // Tensor sizes weigh most: another split changes the shapes of the products, another micro-batch only their rows.
     const bool same_mix = m.beside_head == beside_head_ || kind == model::SegmentKind::head;
     const double distance = 4 * ratio(m.tensor, sizes_.split.size) +
                             ratio(static_cast<double>(m.micro_batch), static_cast<double>(sizes_.micro_batch.batch)) +
@@ -147,7 +147,7 @@ double SegmentCosts::seconds(int segment, const Part& part, const Whole& whole, 
   sizes.split.sequence_parallel = sizes.split.sequence_parallel && by->tensor > 1;
   sizes.micro_batch.batch = by->micro_batch;
   sizes.recompute = by->recompute;
-  if (!sizes.shape.same_window()) sizes.shape.window = 0;  // as it was measured (bench/calibration_model.h)
+  if (!sizes.shape.same_window()) sizes.shape.window = 0;  // like the measured model (bench/calibration_model.h)
   const double nominal = nominal_of(whole, sizes);
   return nominal > 0 ? here * (by->*measured) / nominal : here;
 }

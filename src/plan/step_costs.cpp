@@ -65,7 +65,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
       items[n].pass = known->second;
       items[n].work.seconds = known->second.seconds;
     }
-    // What an exchange takes in all is the cost of its first collective.
+    // The cost of a whole exchange is at its first collective.
     for (const parallel::Exchange& exchange : parallel::exchanges_of(plan.train)) {
       const UnplacedCost cost = exchange_cost(items, plan, exchange);
       for (int n = exchange.first; n <= exchange.last; ++n) items[at(n)] = {};
@@ -93,7 +93,7 @@ StepCosts::UnplacedCost StepCosts::exchange_cost(const std::vector<UnplacedCost>
     cost.gathers_into_free = cost.gathers_into_free || i.collective.into_free;
   }
   cost.work.seconds = cost.pass.seconds;
-  // An exchange that was timed beside compute has its kernels in the seconds of both.
+  // The kernels of an exchange that was timed beside compute are in the seconds of both.
   if (!cost.pass.beside_compute) cost.kernels = cost.pass.seconds;
   return cost;
 }
@@ -106,7 +106,7 @@ Work StepCosts::collective_of_group(const RankPlan& plan, const Instruction& i) 
                                    : communication_.collective(kind, ranks, bytes);
 }
 
-// By links: of what was pushed, and of what micro-batches add up.
+// Device seconds of the kernels of a reduction by links: they add up the pushed parts and the micro-batches.
 double StepCosts::reduction_kernels(const RankPlan& plan, const Instruction& i) const {
   if (i.collective.purpose != Purpose::gradients) return 0;
   const auto members = static_cast<int>(plan.members(i.collective.group).size());
@@ -114,7 +114,7 @@ double StepCosts::reduction_kernels(const RankPlan& plan, const Instruction& i) 
   return communication_.push_kernels(kind, members, bytes).device + accumulation(plan, i);
 }
 
-// Of its part of the bucket, where every micro-batch is reduced.
+// Seconds to add a reduced part of the bucket to the rank's gradients, where every micro-batch is reduced (ZeRO-2).
 double StepCosts::accumulation(const RankPlan& plan, const Instruction& i) const {
   if (plan.zero < 2 || i.collective.source == i.collective.destination) return 0;
   const auto elements = static_cast<double>(plan.flat.shard(plan.flat.buckets()[at(i.bucket)]).count);
@@ -200,11 +200,11 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   const UnplacedCost& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;
-  double moving = 0;  // as far as that was measured
+  double moving = 0;  // in seconds, as far as a rate is known
   const bool measured = item.pass.beside_compute;
   double kernels = item.kernels;
-  double starts = 0, pushed_kernels = 0;  // where nothing computes
-  double starts_beside = 0;               // beside compute, as far as the measured seconds do not have them
+  double starts = 0, pushed_kernels = 0;  // while nothing computes
+  double starts_beside = 0;               // beside compute, without those that the measured seconds include
   for (const auto& [collective, ranks, by_links] : item.exchanged) {
     const auto [kind, bytes] = collective;
     require(group_way != nullptr, "StepCosts::work: the way of an exchange's group");
@@ -218,15 +218,15 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
       if (!measured) kernels += pushed.device;
     }
     starts += one.seconds;
-    // What was measured has a kernel in its place, which waited for SMs too (comm/communicator.h).
+    // The measurement has a kernel in place of this push, which waited for SMs too (comm/communicator.h).
     if (!(measured && is_push_alone)) starts_beside += one.seconds * (1 + one.slowed_by_compute);
     work.bytes += one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += one.bytes / (one.most_gb_per_s * 1e9);
   }
   if (!item.exchanged.empty()) {
-    // Marks for the ledger at its beginning and its end, and a stream that waits for another's: each like a kernel. Where it
-    // was measured, from the wait on, only the first is missing.
+    // Three events cost like kernels: the ledger's marks at the beginning and the end, and the wait for another stream. A
+    // measured time begins at the wait, so it lacks only the first.
     const double kernel = machine_.profile.kernel_seconds;
     const double alone = (measured ? item.pass.alone_seconds : item.work.seconds) + pushed_kernels + starts + 3 * kernel;
     const double beside = measured ? item.work.seconds + starts_beside + kernel : alone - starts + starts_beside;
@@ -235,7 +235,7 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* group_way, co
   }
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   if (kernels > 0 && work.bytes > 0 && group_way && group_way->gb_per_s > 0) {
-    // Compute beside it loses what the kernels take: both live on the same SMs and memory.
+    // Compute beside it loses the device time of the kernels: both run on the same SMs and memory.
     const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, group_way->gb_per_s) : group_way->gb_per_s;
     work.compute_slowdown += kernels / (work.seconds + work.bytes / (most * 1e9));
   }

@@ -14,7 +14,7 @@
 namespace plait::plan {
 namespace {
 
-// How far links are scaled in search of another answer, and how often.
+// The range in which links are scaled in search of another answer, and the steps of the search.
 constexpr double most_scale = 64;
 constexpr int halvings = 7;
 constexpr int most_ranks_looked_at = 16;  // each look simulates two jobs on a scaled machine
@@ -34,7 +34,7 @@ class WhatIf {
          const Evaluation& best)
       : config_(config), decision_(decision), vocab_(vocab), ranks_(ranks), site_(site), best_(best) {}
 
-  // Seconds by which the other one is slower, with all links this much faster. Both are placed anew.
+  // The seconds by which `other` is slower than the best if all links are `factor` times as fast. Both are placed anew.
   double lead(const Candidate& other, double factor) {
     topology::Fabric fabric(scaled(site_.fabric->graph(), factor));
     Site site = site_;
@@ -48,7 +48,7 @@ class WhatIf {
   std::optional<std::string> by_links(const Evaluation& other) {
     for (const double end : {1 / most_scale, most_scale}) {
       if (lead(other.candidate, end) >= 0) continue;
-      double kept = 1, lost = end;  // the best stays the best at the one, not at the other
+      double kept = 1, lost = end;  // the best stays the best with `kept`, not with `lost`
       for (int n = 0; n < halvings; ++n) {
         const double middle = std::sqrt(kept * lost);
         (lead(other.candidate, middle) >= 0 ? kept : lost) = middle;
@@ -60,7 +60,7 @@ class WhatIf {
     return std::nullopt;
   }
 
-  // "with parallel.stages=[7.5, 4.5] ...", where these are cut by FLOPs.
+  // "with parallel.stages=[7.5, 4.5] ...", if the best one's are cut by FLOPs.
   std::optional<std::string> by_stages(const std::vector<double>& stages) {
     if (stages.empty()) return std::nullopt;
     Config other = with(config_, best_.candidate);
@@ -71,7 +71,7 @@ class WhatIf {
                        1e3 * evaluation->step_seconds, 1e3 * best_.step_seconds);
   }
 
-  // "with comm.braid=ahead ...", where the first forward of a step has no other pass to be braided with.
+  // "with comm.braid=ahead ...", for a step whose first forward has no other pass to be braided with.
   std::optional<std::string> by_braids() {
     Config ahead = with(config_, best_.candidate);
     if (ahead.comm.braid || ahead.parallel.size[segment_axis] == 1) return std::nullopt;
@@ -87,7 +87,7 @@ class WhatIf {
   }
 
  private:
-  // None if that is not faster, or does not fit.
+  // Nothing if the change is not faster, or does not fit.
   std::optional<Evaluation> gain(const Config& other) {
     Placer placer(*site_.fabric);
     Evaluation evaluation = evaluate(other, decision_, vocab_, ranks_, site_, placer);
@@ -104,7 +104,7 @@ class WhatIf {
   const Evaluation& best_;
 };
 
-// What the step would be without the largest thing in it that is not computing.
+// The largest loss of the step: time not spent computing.
 std::optional<std::string> by_loss(const Evaluation& best) {
   const parallel::Ledger& ledger = best.ledger;
   struct Loss {
@@ -149,7 +149,7 @@ std::vector<std::string> what_would_change(const Config& config, const parallel:
   const auto add = [&](std::optional<std::string> sentence) {
     if (sentence) sentences.push_back(std::move(*sentence));
   };
-  // Of the other layouts the next best, if more than one step in a search is affordable.
+  // The best candidate of another layout, in jobs small enough to afford a search.
   const auto other = std::find_if(alternatives.begin(), alternatives.end(),
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
   if (ranks <= most_ranks_looked_at) {

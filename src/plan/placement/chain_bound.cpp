@@ -70,7 +70,7 @@ double ChainBound::nearest(const std::vector<Partner>& partners, std::uint32_t a
   return first;
 }
 
-// Prim 1957.
+// Prim's algorithm (1957).
 double ChainBound::forest(const std::vector<double>& seconds, std::uint32_t nodes, int trees, bool longest) {
   edges_.clear();
   distance_.assign(at(gpus_), infinite);

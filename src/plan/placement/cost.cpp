@@ -144,7 +144,7 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     }
   }
   if (groups.size() < 2 || !std::isfinite(cost.seconds)) return cost;
-  // First by all that rings may cross, so that only where rings meet it has to be found out which of them must.
+  // Counts all channels that rings may cross first, so that must_cross() is only asked where rings meet.
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (int channel : ring_of_group_[g]->channels) {
       if (load_count_[at(channel)]++ == 0) loaded_.push_back(channel);

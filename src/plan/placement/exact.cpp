@@ -16,7 +16,7 @@
 namespace plait::plan {
 namespace {
 
-// By a set of GPUs: the seconds of the best ring of `members` members that holds them.
+// By a set of GPUs: the seconds of the best ring of `members` members that contains the set.
 std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic& traffic) {
   const int gpus = rings.fabric().gpus();
   std::vector<double> best(std::size_t{1} << gpus, infinite);
@@ -34,13 +34,13 @@ std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic&
   return best;
 }
 
-// One kind of ring while ranks get their GPUs.
+// The state of one kind of ring while ranks get their GPUs.
 struct Phase {
   const std::vector<CostModel::RingGroup>& groups;
   std::vector<int> group_of_rank;                         // -1: in none that sends
   std::vector<const std::vector<double>*> best_superset;  // by group
   std::vector<std::uint32_t> mask;                        // by group: its GPUs
-  std::vector<double> bytes, sharing;                     // by channel: of complete groups that must cross it, and how many
+  std::vector<double> bytes, sharing;                     // by channel: of complete groups that must cross it; their number
 
   Phase(const std::vector<CostModel::RingGroup>& of, int ranks, std::size_t channels,
         std::map<std::tuple<std::size_t, double, double>, std::vector<double>>& tables, Rings& rings)
@@ -102,10 +102,10 @@ class ExactSearch {
 
  private:
   struct Frame {
-    std::vector<double> rings;  // by phase: at least
+    std::vector<double> rings;  // by phase: a lower bound
     double steady = 0;
-    std::vector<double> fill;  // by copy, of messages both of whose ends are placed
-    double bound = 0;          // of the whole
+    std::vector<double> fill;  // by copy: of messages with both ends placed
+    double bound = 0;          // on the whole cost
     double of_rings() const { return std::accumulate(rings.begin(), rings.end(), 0.0); }
   };
 
@@ -114,7 +114,7 @@ class ExactSearch {
     return found_ ? bound >= result_.seconds * (1 - equal_costs) : bound > result_.seconds * (1 + equal_costs);
   }
 
-  // Members of a group within a stage can change their numbers, so the first ones along each axis are in ascending order.
+  // Members of a group within a stage can exchange their numbers, so the first group along each axis has ascending GPUs.
   int lowest_candidate(int rank) const {
     for (const Axis axis : layout_.axes()) {
       const int before = layout_.coordinate(rank, axis) - 1;
@@ -124,7 +124,7 @@ class ExactSearch {
     return 0;
   }
 
-  // False when stopped.
+  // False if stopped by most_nodes_.
   bool place(int rank, std::uint32_t used) {
     if (rank == ranks_) {
       const double seconds = model_.seconds(gpu_of_rank_);
@@ -182,7 +182,7 @@ class ExactSearch {
         frame.rings[a] = std::max(frame.rings[a], loaded(axis.bytes, axis.sharing, channel, share * group.traffic.bytes));
     }
     const int stage = layout_.coordinate(rank, stage_axis);
-    // Pipeline ranks are slowest, so the ranks of one stage follow one another.
+    // The pipeline is the slowest axis, so the ranks of one stage are consecutive.
     const std::size_t copy = at(layout_.moved(rank, stage_axis, 0));
     std::vector<int>& gpu_of = gpu_of_copy_[copy];
     gpu_of[at(stage)] = gpu;
@@ -196,7 +196,7 @@ class ExactSearch {
     frame.bound = frame.of_rings() + chain_at_least(frame, rank + 1, used);
   }
 
-  // Of the pipeline, with ranks below `next` placed.
+  // A lower bound on the pipeline's cost, with ranks below `next` placed.
   double chain_at_least(const Frame& frame, int next, std::uint32_t used) {
     if (!chain_.sends()) return 0;
     const int copies = static_cast<int>(gpu_of_copy_.size());
@@ -238,7 +238,7 @@ class ExactSearch {
   std::vector<std::unique_ptr<Phase>> axes_;
   ChainBound chain_;
   std::vector<double> chain_bytes_, chain_sharing_;  // by channel
-  std::vector<std::vector<ChainTraffic>> links_of_;  // by pipeline rank, those whose other end is lower
+  std::vector<std::vector<ChainTraffic>> links_of_;  // by pipeline rank: those whose other end is lower
   std::vector<int> gpu_of_rank_;
   std::vector<std::vector<int>> gpu_of_copy_;  // by copy of the pipeline and pipeline rank
   std::vector<Frame> frames_;                  // by number of ranks placed

@@ -19,12 +19,12 @@ namespace plait::plan {
 namespace {
 
 constexpr int most_ranks_to_improve = 64;
-constexpr int few_ranks = 16;                            // more than one start is improved
+constexpr int few_ranks = 16;                            // up to these, more than one start is improved
 constexpr std::int64_t rank_costs_to_improve = 200'000;  // ranks × placements costed
 
-// GPUs, near ones next to each other.
+// GPUs that are near each other.
 struct Unit {
-  std::vector<int> gpus;  // that NVLink joins, or of one NUMA node, within one host
+  std::vector<int> gpus;  // joined by NVLink, or of one NUMA node, within one host
   int host = 0;
 };
 
@@ -35,7 +35,7 @@ class Contraction {
     find_attachments();
   }
 
-  // `quickest_first`: hosts with the widest ways inside come first, for layouts that do not need all.
+  // `quickest_first`: hosts with the widest ways inside come first, for layouts that do not need all hosts.
   std::vector<Unit> units(bool quickest_first) {
     std::vector<int> hosts(at(fabric_.hosts()));
     std::iota(hosts.begin(), hosts.end(), 0);
@@ -75,7 +75,7 @@ class Contraction {
     return nodes_[at(gpu)];
   }
 
-  // Hosts attached to the same nodes outside get the same number, that of the first of them.
+  // Numbers each host by the first host that is attached to the same outside nodes.
   void find_attachments() {
     std::vector<std::vector<int>> outside(at(fabric_.hosts()));
     for (const topology::Edge& edge : graph_.edges) {
@@ -91,7 +91,7 @@ class Contraction {
     }
   }
 
-  // The sum of the ways from a host's first GPU.
+  // The total bandwidth from a host's first GPU to its others.
   double width_inside(int host) {
     double sum = 0;
     const int first = fabric_.first_gpu(host);
@@ -103,7 +103,7 @@ class Contraction {
     std::vector<int> gpus(at(fabric_.first_gpu(host + 1) - fabric_.first_gpu(host)));
     std::iota(gpus.begin(), gpus.end(), fabric_.first_gpu(host));
     std::map<int, int> numa_of_component;
-    bool spans = false;  // NVLink joins GPUs of several NUMA nodes, so it says more of what is near than they do
+    bool spans = false;  // NVLink joins GPUs of several NUMA nodes, so it shows nearness better than NUMA nodes do
     bool linked = false;
     for (int gpu : gpus) {
       const auto [found, added] = numa_of_component.insert({component_[at(gpu)], fabric_.gpu(gpu).numa});
@@ -126,11 +126,12 @@ class Contraction {
   const topology::Graph& graph_;
   std::vector<int> nodes_;
   std::vector<int> component_;       // by GPU
-  std::vector<int> wide_component_;  // by host: the first component of it that spans hosts
+  std::vector<int> wide_component_;  // by host: its first component that spans hosts
   std::vector<int> attachment_;      // by host
 };
 
-// GPUs in the order of the units, in blocks of `block` of one unit, then of what is left of one host, then of the rest.
+// Orders the GPUs by unit: first whole blocks of `block` within a unit, then blocks of the remainders within a host, then the
+// rest.
 std::vector<int> in_blocks(const std::vector<Unit>& units, int block) {
   std::vector<int> order, rest, left;
   const auto take = [&](const std::vector<int>& gpus, std::vector<int>& remainder) {
@@ -149,10 +150,10 @@ std::vector<int> in_blocks(const std::vector<Unit>& units, int block) {
   return order;
 }
 
-// Axes by how far apart their members are along the order of GPUs: innermost first.
+// The axes by the distance of their members in the order of GPUs, innermost first.
 using Nesting = std::vector<Axis>;
 
-// Along the order: 0, the last one, 1, the last but one, ...
+// The place of a pipeline rank in a folded order: 0, the last one, 1, the last but one, ...
 int folded_place(int pipeline, int count) { return pipeline < (count + 1) / 2 ? 2 * pipeline : 2 * (count - 1 - pipeline) + 1; }
 
 std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout& layout, const Nesting& nesting, bool folded) {
@@ -172,7 +173,7 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
 std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
   require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
-  // Every order of the axes; first as the mesh has them, the fastest innermost.
+  // Every order of the axes; first that of the mesh, with its fastest axis innermost.
   std::vector<Nesting> nestings;
   std::vector<std::size_t> places(layout.axes().size());
   std::iota(places.begin(), places.end(), std::size_t{0});
@@ -204,7 +205,7 @@ std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const 
     for (const Nesting& nesting : nestings) {
       std::vector<std::vector<int>> orders;
       int block = 1;
-      for (const Axis axis : nesting) {  // what all axes further in make up stays together
+      for (const Axis axis : nesting) {  // the block of all inner axes stays together
         std::vector<int> order = in_blocks(units, block);
         if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
         block *= layout.size(axis);
@@ -225,7 +226,7 @@ HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_
   double enough = infinite;
   for (std::size_t i = 0; i < placements.size(); ++i) {
     order.push_back({model.seconds(placements[i], enough), i});
-    // Within this, refinement may still turn the order of two round; small layouts are improved from wherever they start.
+    // Refinement may reverse the order of two placements within this factor. Small layouts are improved from any start.
     if (model.traffic().layout.ranks() > most_ranks_to_improve) enough = std::min(enough, 1.5 * order.back().first);
   }
   const double identity = order.front().first;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t most_nodes = 100'000;
 
-// The coordinates along each axis that the ranks of one host have.
+// The coordinates of one host's ranks along each axis.
 class Block {
  public:
   Block(const parallel::Layout& layout, const std::vector<int>& ranks) {
@@ -29,7 +29,7 @@ class Block {
   }
   parallel::Layout layout() const { return parallel::Layout(sizes_); }
   const std::vector<int>& places(Axis axis) const { return places_.at(axis); }
-  // Of the whole layout: the rank that is number `rank` of the block.
+  // The rank of the whole layout that is number `rank` of the block.
   int rank_of(const parallel::Layout& whole, int rank) const {
     const parallel::Layout mine = layout();
     parallel::Coordinates c;
@@ -57,7 +57,7 @@ bool ways_differ(topology::Fabric& fabric, int host) {
   return false;
 }
 
-// What the ranks of the block send each other. A group that goes on in other hosts counts as if it did not.
+// The traffic between the ranks of the block. A group that continues on other hosts counts as if it did not.
 Traffic part_of(const Traffic& traffic, const Block& block) {
   Traffic part;
   part.layout = block.layout();
@@ -85,12 +85,12 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
   topology::Fabric& fabric = model.fabric();
   const parallel::Layout layout = model.traffic().layout;
   std::vector<int> refined = gpu_of_rank;
-  if (fabric.hosts() == 1 && fabric.gpus() <= most_exact_gpus) return refined;  // is the exact search's own question
+  if (fabric.hosts() == 1 && fabric.gpus() <= most_exact_gpus) return refined;  // the exact search covers this case
   std::vector<std::vector<int>> ranks_of(at(fabric.hosts()));
   for (int rank = 0; rank < layout.ranks(); ++rank) ranks_of[at(fabric.host_of(gpu_of_rank[at(rank)]))].push_back(rank);
   std::vector<bool> measured(at(fabric.hosts()), false);
   for (const topology::PairMeasurement& pair : fabric.graph().pairs) measured[at(fabric.host_of_node(pair.from))] = true;
-  std::map<int, bool> differ;  // by shape, or -1 - host where its pairs were measured
+  std::map<int, bool> differ;  // by shape, or by -1 - host if its pairs were measured
   std::map<std::tuple<int, std::vector<int>, std::string>, std::vector<int>> known;  // by kind of host, stages, and sizes
   for (int host = 0; host < fabric.hosts(); ++host) {
     const std::vector<int>& ranks = ranks_of[at(host)];

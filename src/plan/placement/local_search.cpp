@@ -47,7 +47,7 @@ double improve(CostModel& model, std::vector<int>& gpu_of_rank, Goal goal, std::
 
 namespace {
 
-// A placement that steps at random change, one at a time, and that can go back by one.
+// A placement changed by random steps; the last step can be taken back.
 class RandomWalk {
  public:
   RandomWalk(const parallel::Layout& layout, int gpus, const std::vector<int>& gpu_of_rank)
@@ -105,7 +105,7 @@ class RandomWalk {
 }  // namespace
 
 double anneal(CostModel& model, std::vector<int>& gpu_of_rank, std::int64_t steps) {
-  // What share of the cost a difference may have to be taken once in e times: at first, and at last.
+  // The temperature at first and at last: the increase of the cost, as a share of it, that is accepted with probability 1/e.
   constexpr double hot = 0.1, cold = 1e-3;
   double seconds = model.seconds(gpu_of_rank), best = seconds;
   if (steps < 1 || !std::isfinite(seconds)) return seconds;

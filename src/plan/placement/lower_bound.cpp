@@ -17,11 +17,11 @@ constexpr int most_shapes_to_pair = 8;
 
 struct HostWays {
   int gpus = 0;
-  bool whole = false;                         // too large to look into: all of it is one component at any width
+  bool whole = false;                         // too large to look into: counts as one component at any width
   std::vector<std::vector<double>> gb_per_s;  // the better direction of each pair
 };
 
-// Which sets of GPUs are joined by how wide ways.
+// The sets of GPUs that ways of a given width join.
 class Widths {
  public:
   explicit Widths(topology::Fabric& fabric) {
@@ -66,13 +66,13 @@ class Widths {
     }
   }
 
-  // Ascending; from the widest way between hosts on.
+  // Ascending, from the width of the widest way between hosts on.
   const std::vector<double>& widths() const { return widths_; }
   double widest() const { return widths_.empty() ? 0 : widths_.back(); }
   bool joins_hosts(double width) const { return width <= between_; }
   double least_latency_us() const { return least_latency_us_ == infinite ? 0 : least_latency_us_; }
 
-  // How many blocks of `size` GPUs there can be at once, each within one component of pairs of at least `width`.
+  // The number of disjoint blocks of `size` GPUs that each lie within one component of pairs of at least `width`.
   int blocks(int size, double width) const {
     if (joins_hosts(width)) return everything() / size;
     int blocks = 0;
@@ -82,7 +82,7 @@ class Widths {
     return blocks;
   }
 
-  // GPUs of the largest such component.
+  // The number of GPUs in the largest component.
   int largest(double width) const {
     if (joins_hosts(width)) return everything();
     int largest = 1;
@@ -92,8 +92,8 @@ class Widths {
     return largest;
   }
 
-  // What a group of `size` on several hosts has at most, if on one of them it has no more than so many members. Each of several
-  // rings leaves a host by another edge; within it, from each member to the next go all rings but one.
+  // The most bandwidth of a group of `size` on several hosts that has at most `members` members on one of them. Each ring
+  // leaves a host by another edge; between two members within it all rings but one pass.
   double across_hosts(int size, int members) const {
     double most = between_;
     for (int rings = 2; rings <= std::min({size / 2, members, most_edges_out_}); ++rings)
@@ -107,7 +107,7 @@ class Widths {
     return largest;
   }
 
-  // The widest that `groups` groups of `size` can all have within a component; 0: they cannot reach each other.
+  // The greatest width at which `groups` groups of `size` all fit within components; 0 if they cannot reach each other.
   double width_for(int size, int groups) const {
     for (auto width = widths_.rbegin(); width != widths_.rend(); ++width) {
       if (blocks(size, *width) >= groups) return *width;
@@ -144,8 +144,8 @@ class Widths {
     return ways;
   }
 
-  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads
-  // out of hosts.
+  // Pairs of example hosts stand for all hosts of their shapes, if no pair of hosts was measured. Otherwise the widest edge out
+  // of a host bounds every way between hosts.
   void look_between(topology::Fabric& fabric) {
     bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
     for (const HostWays& host : hosts_) small = small && !host.whole;
@@ -197,27 +197,27 @@ class Widths {
     return sizes;
   }
 
-  std::vector<HostWays> hosts_;  // different ones
+  std::vector<HostWays> hosts_;  // distinct ones
   std::vector<int> count_;       // how many of each
   std::vector<double> widths_;
-  double between_ = 0;  // no way between hosts is wider
+  double between_ = 0;  // an upper bound on ways between hosts
   int most_edges_out_ = 0;
   bool measured_between_ = false;
   double widest_edge_ = 0;
   double least_latency_us_ = infinite;
 };
 
-// An axis at its best, and with at least one group over a way no wider than given.
+// Bounds of one axis: at its best, and with at least one group over a way of limited width.
 struct AxisBound {
   int size = 1;  // 1: sends nothing, so it can be anywhere
   double inside = 0;
-  double within_hosts = 0;  // if no group or pipeline leaves its host
+  double within_hosts = 0;  // with every group or pipeline on one host
   double least_bytes = 0;   // of a group
   double least_rounds = 0;
-  double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline, at least
+  double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline: at least
   double fill_at_best = 0;  // one message of each kind over the widest ways
 
-  // `hops`: how many of a pipeline go over such a way at least.
+  // Seconds if the axis crosses ways of at most `gb_per_s`; at least `hops` of a pipeline's hops do.
   double across(double gb_per_s, int hops, double widest, double latency_us) const {
     if (gb_per_s <= 0) return infinite;
     if (hop_bytes > 0) {
@@ -240,7 +240,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
     bound.least_bytes = std::min(bound.least_bytes, group.traffic.bytes);
     bound.least_rounds = std::min(bound.least_rounds, group.traffic.rounds);
   }
-  // Of the k groups with the most bytes at least one has no more than what k groups can have at once.
+  // Of the k groups with the most bytes, at least one has no more bandwidth than k groups can have at once.
   int groups_so_far = 0;
   for (const auto& [bytes, count] : by_bytes) {
     groups_so_far += count;
@@ -255,7 +255,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
   return bound;
 }
 
-// One for a pipeline whose messages join all of its ranks.
+// The bound of the pipeline; its size is 1 unless its messages join all of its ranks.
 AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   AxisBound bound;
   std::vector<int> part(at(traffic.layout.size(stage_axis)));
@@ -289,7 +289,7 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
 
 double placement_lower_bound(CostModel& model) {
   const Widths widths(model.fabric());
-  // Rings within a stage, then the pipeline; rings between stages only add what they take at best.
+  // Rings within a stage, then the pipeline. Rings between stages only add their best cost.
   std::vector<AxisBound> axes;
   double between = 0;
   for (const CostModel::RingPhase& phase : model.phases()) {
@@ -305,7 +305,7 @@ double placement_lower_bound(CostModel& model) {
   double bound = 0;
   for (const AxisBound& axis : axes) bound += axis.inside;
   const int ranks = model.traffic().layout.ranks();
-  // Components within hosts at one width are joined by ways of the next narrower one, or by none.
+  // Components within hosts at one width are joined by ways of the next lower width, or not at all.
   for (std::size_t w = 0; w < widths.widths().size(); ++w) {
     if (widths.joins_hosts(widths.widths()[w])) continue;
     const double joining = w == 0 ? 0 : widths.widths()[w - 1];
@@ -324,9 +324,9 @@ double placement_lower_bound(CostModel& model) {
         return axis.across(gb_per_s, std::max(1, (axis.size + together - 1) / together - 1), widths.widest(),
                            widths.least_latency_us());
       };
-      // If every group of one axis on a host has so many members there, and every group of another so many, each rank of a
-      // pipeline brings as many as both multiplied, and each of those the block that is kept together. So more members of one
-      // are fewer of the others, and fewer ranks of a pipeline in one component.
+      // If every group of one axis has m members on a host, and every group of another n, each pipeline rank there takes m × n
+      // blocks of those that stay together. So more members of one axis leave fewer for the others, and fewer pipeline ranks in
+      // one component.
       const int room = widths.largest_host() / size;
       const auto spread = [&](const auto& self, std::size_t a, int taken, double sum) -> void {
         if (a == rings) {

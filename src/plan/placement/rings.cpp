@@ -13,13 +13,13 @@ namespace plait::plan {
 namespace {
 
 using Members = std::uint16_t;  // as bits
-// By member: whom it may send to.
+// By member: the members that it may send to.
 using Allowed = std::array<Members, exact_ring_members>;
 
 constexpr Members bit(int member) { return static_cast<Members>(1U << member); }
 
-// Cyclic orders of `count` members in which every hop is allowed. ends_[S] holds the members at which a path can end that
-// starts at member 0 and visits exactly S, a set of the others.
+// Finds a cyclic order of `count` members in which every hop is allowed. ends_[S] holds the members at which a path can end
+// that starts at member 0 and visits exactly S, a set of the others.
 class CycleSearch {
  public:
   CycleSearch(const Allowed& allowed, int count) : count_(count) {
@@ -124,7 +124,7 @@ Ring& Rings::of(std::vector<int>& members) {
   }
   std::sort(members.begin(), members.end());
   const auto [found, added] = rings_.try_emplace(members);
-  Ring& ring = found->second;  // stays, while finding it may add the rings of its hosts
+  Ring& ring = found->second;  // stays valid, though finding it may add the rings of its hosts
   if (added) {
     ring.members = members;
     find(ring);
@@ -155,7 +155,7 @@ void Rings::find(Ring& ring) {
   }
   std::sort(ring.channels.begin(), ring.channels.end());
   ring.channels.erase(std::unique(ring.channels.begin(), ring.channels.end()), ring.channels.end());
-  // Two members, and large groups, have one order; so, in effect, have members that are all equally far from each other.
+  // Two members, and large groups, have one order. In effect, so have members that are all equally far from each other.
   const bool one_order = chained || members.size() == 2;
   ring.crossed.assign(ring.channels.size(), one_order ? 1 : -1);
   if (one_order || (hops.gb_per_s == widest && hops.latency_us == least_latency)) {
@@ -192,7 +192,7 @@ void Rings::find_exactly(Ring& ring) {
   std::size_t slowest = latencies.size();  // of the orders found so far
   for (auto width = widths.rbegin(); width != widths.rend() && slowest > 0; ++width) {
     if (!possible(*width, latencies[slowest - 1])) continue;
-    std::size_t low = 0, high = slowest - 1;  // the least latency is of latencies[low..high]
+    std::size_t low = 0, high = slowest - 1;  // latencies[low..high] contains the least possible latency
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
       if (possible(*width, latencies[middle]))
@@ -209,7 +209,7 @@ void Rings::find_across(Ring& ring) {
   const double rings = ring.across.rings;
   RingHops between{infinite, 0};
   std::map<int, double> between_shares;
-  std::map<int, double> widths;  // of those channels, where a way across was measured to be wider than nominal its width
+  std::map<int, double> widths;  // of those channels; the measured width of a way across, where that exceeds the nominal one
   for (const std::vector<topology::HostHop>& hops : ring.across.hops) {
     for (const topology::HostHop& hop : hops) {
       const topology::Way& way = fabric_.way(hop.from, hop.to);
@@ -222,7 +222,7 @@ void Rings::find_across(Ring& ring) {
       }
     }
   }
-  // Within a host, the part of the bytes that goes from a member to the next.
+  // The share of the bytes that goes from a member to the next within a host.
   const auto carried = [&](const std::vector<int>& host) { return at(ring.across.rings) == host.size() ? 1 - 1 / rings : 1; };
   std::map<int, double> shares = between_shares;
   std::vector<const Ring*> inside;
@@ -251,7 +251,7 @@ void Rings::find_across(Ring& ring) {
       hops.gb_per_s = std::min(hops.gb_per_s, choice->gb_per_s / carried(within->members));
       hops.latency_us = std::max(hops.latency_us, choice->latency_us);
     }
-    if (hops.gb_per_s <= 0) break;  // nor with less latency
+    if (hops.gb_per_s <= 0) break;  // lower latencies are impossible too
     if (!ring.choices.empty() && ring.choices.back().gb_per_s <= hops.gb_per_s) ring.choices.pop_back();
     ring.choices.push_back(hops);
   }

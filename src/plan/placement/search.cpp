@@ -25,7 +25,7 @@ std::vector<int> identity(int ranks) {
   return gpu_of_rank;
 }
 
-// Every placement that is not like one before, costed.
+// Costs every placement that is not equivalent to an earlier one, and keeps the costliest.
 class WorstSearch {
  public:
   WorstSearch(CostModel& model, Symmetry& symmetry)
@@ -94,7 +94,7 @@ std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_ra
 PlacementResult Placer::best(CostModel& model, const PlacementOptions& options) {
   PlacementResult result;
   const bool exactly = fabric_.gpus() <= std::min(options.exact_up_to_gpus, most_exact_gpus);
-  // A good start pays where the search is long.
+  // A good start pays off in long searches.
   const std::int64_t annealing = !exactly ? annealing_steps_alone : fabric_.gpus() > few_gpus ? annealing_before_exact : 0;
   HierarchyResult start = hierarchical_placement(model, annealing);
   if (!exactly) {

@@ -15,7 +15,7 @@ constexpr int most_steps = 2000;  // of the search for one permutation
 
 }  // namespace
 
-// A part of a permutation, with what it makes of the channels between the GPUs that it has placed.
+// A partial permutation, with the mapping of channels that it implies between the GPUs placed so far.
 struct Symmetry::Mapping {
   std::vector<int> image;           // by GPU; -1: not placed yet
   std::vector<bool> taken;          // by GPU: is an image
@@ -121,7 +121,7 @@ bool Symmetry::extend(Mapping& mapping, int next) const {
     take_back_channels();
     return false;
   };
-  // Most often few GPUs change places, so staying is tried first.
+  // Usually few GPUs change places, so the identity is tried first.
   if (++mapping.steps > most_steps) return false;
   if (attempt(next)) return true;
   for (int image = 0; image < gpus_ && mapping.steps <= most_steps; ++image) {
@@ -156,7 +156,7 @@ const Symmetry::Alike& Symmetry::alike(std::uint32_t fixed) {
       if (!free(earlier) || alike[at(earlier)] != earlier || colours_[at(earlier)] != colours_[at(gpu)]) continue;
       const auto found_permutation = permutation(fixed, gpu, earlier);
       if (!found_permutation) continue;
-      // It says the same of all others that it moves.
+      // The permutation shows the same for all other GPUs that it moves.
       for (int one = 0; one < gpus_; ++one) {
         const std::int8_t a = alike[at(one)], b = alike[at((*found_permutation)[at(one)])];
         const std::int8_t low = std::min(a, b), high = std::max(a, b);

@@ -84,7 +84,7 @@ void Engine::make_tasks() {
 }
 
 void Engine::make_flows() {
-  // A class's flow is that of the first member; what crosses a channel is read off the first channel of each class.
+  // A class's flow is that of its first member; the crossings are read off the first channel of each class.
   std::vector<int> class_of(job_.flows.size(), none);
   const auto add = [&](int flow, int task) {
     if (flow == none) return none;
@@ -132,7 +132,7 @@ int Engine::task_of(int head, int instruction) const {
   return actor.group_task[entry.group];
 }
 
-// Begins what the head is at if it can.
+// Begins the next instruction of a head if it can.
 void Engine::look_at(int p) {
   StreamHead& head = heads_[at(p)];
   blocked_by_[at(p)] = none;
@@ -246,7 +246,7 @@ void Engine::end(int t) {
   task.phase = Phase::idle;
   task.arrived = 0;
   for (int party = 0; party < task.parties; ++party) leave(heads_[at(parties_[at(task.first_party + party)])], task);
-  // Only now, as the next of one may need that another is over.
+  // Only after all have left: the next instruction of one party may wait for another's.
   for (int party = 0; party < task.parties; ++party) {
     const int p = parties_[at(task.first_party + party)];
     const Actor& actor = actors_[at(heads_[at(p)].actor)];
@@ -259,7 +259,7 @@ void Engine::end(int t) {
   }
 }
 
-// Is over with what it is at.
+// Ends the head's current instruction.
 void Engine::leave(StreamHead& head, const Task& task) {
   const Actor& actor = actors_[at(head.actor)];
   const int instruction = instruction_at(head);
@@ -329,7 +329,7 @@ void Engine::settle() {
   for (const int t : marked_) {
     Task& task = tasks_[at(t)];
     task.marked = false;
-    // Over since it was marked, or in a phase whose pace is its own.
+    // The task is over, or its phase has a pace of its own.
     if (task.phase != Phase::bytes && !is_slowed(task)) continue;
     const double pace = pace_of(task);
     const bool fresh = task.since == now_;
@@ -358,7 +358,7 @@ void Engine::run() {
   }
 }
 
-// Who has not come to the meeting that `p` is at.
+// The ranks that have not reached the meeting that `p` is at.
 std::string Engine::missing(int p) const {
   const int t = task_of(p, instruction_at(heads_[at(p)]));
   std::string missing;
@@ -387,7 +387,7 @@ void Engine::explain_deadlock() const {
       for_own.push_back(who + to_string(program.at(blocked_by_[at(p)])));
     }
   }
-  // Whoever waits for its own rank does so because that waits for another, where there is one.
+  // Waits between ranks explain waits within a rank, so those are shown if there are any.
   const std::vector<std::string>& told = for_ranks.empty() ? for_own : for_ranks;
   std::string text = "simulation: the programs wait for each other";
   for (std::size_t i = 0; i < std::min(most, told.size()); ++i) text += (i == 0 ? ": " : "; ") + told[i];

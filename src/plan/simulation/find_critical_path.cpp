@@ -59,7 +59,7 @@ class PathTracer {
     return entry(run).meeting == Meeting::collective ? job_.meet_of[at(run.rank)][entry(run).group] : none;
   }
 
-  // The same message or collective on another rank; itself if it is alone.
+  // `run` itself, then the same message or collective on the other ranks that take part.
   std::vector<InstructionRun> parties(const InstructionRun& run) const {
     const ProgramTable::Role& mine = entry(run);
     const int stream = job_.table(run.rank).program->at(run.instruction).stream;
@@ -76,7 +76,7 @@ class PathTracer {
     return all;
   }
 
-  // Why `run` came to its stream's head when it did.
+  // The run whose end let `run` reach the head of its stream, with the kind of cause.
   std::optional<InstructionRun> cause_of(const InstructionRun& run, StartCause& cause) const {
     const ProgramTable& table = job_.table(run.rank);
     const parallel::Instruction& i = table.program->at(run.instruction);
@@ -142,7 +142,8 @@ class PathTracer {
     return work.bytes * (1e-9 / gb_per_s);
   }
 
-  // Splits what of [from, to] is in this step in the proportion in which `alone` and the rest make it up.
+  // Splits the part of [from, to] that lies in this step: `alone` seconds of the whole go to `first`, the others to `rest`, in
+  // proportion.
   void split(double from, double to, double alone, double& first, double& rest) const {
     const double length = to - from, inside = to - std::max(from, origin_);
     if (length <= 0 || inside <= 0) return;

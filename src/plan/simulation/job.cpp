@@ -101,7 +101,7 @@ class JobBuilder {
           throw InternalError("simulation: the work of " + to_string(table.program->at(n)) + " is negative or not finite");
         }
       }
-      // The newest first: neighbouring ranks are alike.
+      // The newest rows are compared first: neighbouring ranks are alike.
       std::vector<int>& rows = rows_of[job_.table_of[at(rank)]];
       const auto it = std::find_if(rows.rbegin(), rows.rend(), [&](int other) { return job_.works[at(other)] == row; });
       job_.work_of.push_back(it != rows.rend() ? *it : static_cast<int>(job_.works.size()));
@@ -161,7 +161,7 @@ class JobBuilder {
     return it->second;
   }
 
-  // Between ranks.
+  // The hops between ranks.
   CollectiveHops hops_of(const std::vector<int>& ranks) {
     std::vector<int> gpus;
     for (const int rank : ranks) gpus.push_back(gpu_of_rank_[at(rank)]);
@@ -175,7 +175,7 @@ class JobBuilder {
     std::vector<int> channels;
     for (const auto& [from, to, rings] : hops.hops) {
       const int a = gpu_of_rank_[at(from)], b = gpu_of_rank_[at(to)];
-      if (a == b) continue;  // nothing is in the way
+      if (a == b) continue;  // a transfer within one GPU takes no time
       const topology::Way& way = way_of(a, b);
       if (!(way.gb_per_s > 0)) {
         throw ConfigError(
@@ -205,8 +205,8 @@ class JobBuilder {
     return static_cast<int>(job_.flows.size()) - 1;
   }
 
-  // Channels that never make a flow slower than it is on its own, whatever else moves, need no bookkeeping. Nor does one that a
-  // single flow crosses: its width goes into that of the flow.
+  // Drops crossings of channels that never slow a flow, whatever else moves. A channel that only one flow crosses is dropped
+  // too; its width limits that flow instead.
   void drop_idle_crossings() {
     struct Use {
       int flows = 0, times = 0;

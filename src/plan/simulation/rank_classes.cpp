@@ -22,7 +22,7 @@ struct Hash {
   }
 };
 
-// Numbers signatures in the order in which they come.
+// Numbers signatures in their order of appearance.
 class Numbering {
  public:
   int of(const Signature& signature) {
@@ -77,7 +77,7 @@ class Refinement {
 
  private:
   struct Owner {
-    int index = 0;  // of a rank; of a meet if stream is none
+    int index = 0;  // a rank; a meet if stream is none
     int stream = none;
   };
   struct CrossedBy {
@@ -95,7 +95,7 @@ class Refinement {
     classes_.ranks = ranks.size(), classes_.meets = meets.size(), classes_.channels = channels.size();
   }
 
-  // Every signature begins with the class so far, so that classes are only ever split.
+  // Every signature begins with the current class, so classes are only ever split.
   void round() {
     Numbering ranks, meets, channels;
     std::vector<int> of_rank, of_meet, of_channel;
@@ -135,7 +135,7 @@ class Refinement {
     classes_ = {std::move(of_rank), std::move(of_meet), std::move(of_channel), ranks.size(), meets.size(), channels.size()};
   }
 
-  // Of which classes its channels are. How often it crosses each is told by the channels.
+  // Appends the classes of the flow's channels. The channels' own signatures count how often it crosses each.
   void append_flow(Signature& signature, Signature& part, int flow) const {
     if (flow == none) return signature.push_back(none);
     signature.push_back(job_.flows[at(flow)].rings);

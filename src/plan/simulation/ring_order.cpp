@@ -18,7 +18,7 @@ struct Hop {
 
 }  // namespace
 
-// Depth first, in ascending order of members, leaving out what cannot be better than the best so far.
+// Searches depth first, in ascending order of members, and leaves branches that cannot beat the best so far.
 class RingOrders::Search {
  public:
   Search(const topology::Network& network, const std::vector<int>& gpus) : members_(static_cast<int>(gpus.size())) {
@@ -74,7 +74,7 @@ class RingOrders::Search {
     for (const int channel : hop.channels) loads_[at(channel)] += by;
   }
 
-  // Of the slowest hop so far. It gets no faster by the hops that follow.
+  // The rate of the slowest hop so far. Further hops never raise it.
   double rate(bool closed) const {
     double rate = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i + (closed ? 0 : 1) < path_.size(); ++i) {
@@ -110,7 +110,7 @@ class RingOrders::Search {
   std::vector<Hop> hops_;       // [from × members + to]
   std::vector<double> widths_;  // by channel
   std::vector<int> loads_;
-  double most_ = 0;  // no ring is faster: each member sends once
+  double most_ = 0;  // an upper bound: each member sends once
   double best_rate_ = -1;
   std::vector<int> path_, best_;
   std::vector<bool> visited_;

@@ -28,7 +28,7 @@ parallel::StepTrace step_trace(const parallel::Program& program, const std::vect
 
 std::string simulated_trace(const parallel::ProgramSet& set, const Simulated& simulated, const std::vector<int>& ranks,
                             const std::function<std::string(int rank)>& device_of) {
-  // Streams may have come to something before the step of the compute stream began.
+  // Streams may have reached an instruction before the compute stream began the step.
   double earliest = 0;
   for (const int rank : ranks) {
     for (const InstructionTimes& t : simulated.timeline_of(rank)) earliest = std::min(earliest, t.reached);

@@ -17,7 +17,7 @@ namespace {
 using namespace simulation;
 using parallel::Ledger;
 
-// The last step of one rank, as the ledger and the timeline want it.
+// The last step of one rank, for the ledger and the timeline.
 class RankStep {
  public:
   RankStep(const Job& job, const Engine& engine, int rank_class)
@@ -27,7 +27,7 @@ class RankStep {
         now_(engine.times(rank_class, 0)),
         before_(engine.times(rank_class, -1)) {}
 
-  // Of the last step.
+  // The time when the last step's instruction was reached.
   double reached(int n) const {
     const int place = table_.entries[at(n)].place;
     const std::vector<int>& stream = table_.streams[at(table_.program->at(n).stream)];
@@ -57,9 +57,8 @@ class RankStep {
   }
 
  private:
-  // As an instruction is measured (runtime/step_recorder.h): from when its own stream came to it. When the sender was ready is
-  // known of receives.
-  // `came`: to an exchange, to the first of its instructions.
+  // Times as a run measures them (runtime/step_recorder.h): from the time when the instruction's own stream reached it.
+  // Receives also record when the sender was ready. `came`: of an exchange, that of its first instruction.
   parallel::CommunicationTimes communication(int n, double came, const RunTimes& t, double begin) const {
     parallel::CommunicationTimes times{to_ms * (came - begin), to_ms * (t.end - begin), std::nullopt};
     if (parallel::is_receive(table_.program->at(n).kind)) times.ready = to_ms * (t.begin - begin);
