@@ -86,7 +86,7 @@ std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   return list;
 }
 
-// Of the FP8 operands of `rows` rows that backward_weight reads; no first one (0 columns) where that is gathered.
+// Adds the FP8 operands of `rows` rows that backward_weight reads. `first_columns` is 0 if the first one is gathered.
 void add_operands(std::vector<TensorSpec>& specs, std::int64_t rows, std::int64_t first_columns, Keep first,
                   std::int64_t last_columns, Keep last) {
   const auto add = [&](const char* name, Shape shape, DType dtype, Keep keep) {
@@ -110,7 +110,7 @@ ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment) {
           .heads = part.heads,
           .kv_heads = part.kv_heads,
           .head_dim = part.head_dim,
-          .window = window < mb.sequence ? window : 0,  // else it hides nothing
+          .window = window < mb.sequence ? window : 0,  // a window of the whole sequence hides nothing
           .documents = mb.documents};
 }
 
@@ -156,17 +156,18 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
   const ModelShape s = sizes.shape.local(sizes.split.size);
   const std::int64_t rows = sizes.micro_batch.rows();
   const DType compute = sizes.compute, statistics = statistics_type(compute);
-  // Selective recompute drops what one elementwise pass brings back; full recompute keeps the segment's output alone.
+  // Selective recomputation drops tensors that one elementwise pass restores; full recomputation keeps only the segment's
+  // output.
   const Keep cheap = sizes.recompute == Recompute::none ? Keep::saved : Keep::scratch;
   const Keep costly = sizes.recompute != Recompute::full ? Keep::saved : Keep::scratch;
-  // What is computed again is quantized for backward_weight then.
+  // A recomputed tensor is quantized for backward_weight when it is recomputed.
   const auto operand_of = [](Keep tensor) { return tensor == Keep::saved ? Keep::saved : Keep::backward; };
   const std::int64_t first_columns = gathers_operands(sizes, s.kind(segment)) ? 0 : s.hidden;
   std::vector<TensorSpec> specs;
   switch (s.kind(segment)) {
     case SegmentKind::embedding: break;
     case SegmentKind::attention:
-      // Norm and rotation bring back what attention reads from what they read.
+      // Norm and rotation restore attention's input from their own.
       if (s.qk_norm) specs.push_back({"projected_qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
       specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, s.qk_norm ? cheap : costly, Split::columns});
       specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
@@ -176,7 +177,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       break;
     case SegmentKind::mlp:
       specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
-      // GELU is made where it is rounded.
+      // GELU is computed where it is rounded, so it has no tensor.
       if (!sizes.fp8 || s.mlp == Mlp::swiglu) {
         specs.push_back(
             {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
@@ -229,7 +230,7 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment, b
     const auto add_sums = [&](const char* name, std::int64_t of) {
       specs.push_back({name, {of}, statistics_type(compute), Keep::saved, Split::none, TensorRole::workspace});
     };
-    // Of own rows the weight part finds them.
+    // Under sequence parallelism, backward_weight sums this rank's own rows.
     if (s.bias && !sizes.split.sequence_parallel) add_sums("first_sums", s.hidden);
     if (kind == SegmentKind::mlp ? s.bias : s.qkv_bias) add_sums("last_sums", columns);
   }

@@ -8,7 +8,7 @@ double model_flops_per_token(const FlopTerms& terms) {
 }
 
 std::int64_t head_parameters(const ModelShape& shape) {
-  // Padded as on one device, so that a layout that pads more does not seem to compute more.
+  // The padding is that on one device, so that a layout with more padding does not seem to compute more.
   constexpr std::int64_t padding = ModelShape::vocab_padding;
   return (shape.vocab + padding - 1) / padding * padding * shape.hidden;
 }

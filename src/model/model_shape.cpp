@@ -66,7 +66,7 @@ std::int64_t ModelShape::window_of(int segment) const {
 
 double ModelShape::mean_keys(int segment, std::int64_t sequence) const {
   const auto all = static_cast<double>(sequence), seen = static_cast<double>(window_of(segment));
-  // Rows up to the window see half of it, the others all of it.
+  // The first rows, up to the window, see half of it on average; the others see all of it.
   return seen == 0 || seen >= all ? all / 2 : seen - seen * seen / (2 * all);
 }
 

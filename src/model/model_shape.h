@@ -1,4 +1,4 @@
-// The sizes of one transformer, resolved from the configuration, and the segments that it is a chain of.
+// The sizes of one transformer, resolved from the configuration, and its chain of segments.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ using plait::Mlp;
 using plait::Position;
 using plait::Recompute;
 
-// What a rank computes between two points of the residual stream. In the order of the model: the embedding, attention and MLP
-// of each layer in turn, the head (final norm, logits, loss).
+// A segment is the computation between two points of the residual stream. In the order of the model: the embedding, attention
+// and MLP of each layer in turn, the head (final norm, logits, loss).
 enum class SegmentKind { embedding, attention, mlp, head };
 
 constexpr bool reads_tokens(SegmentKind kind) { return kind == SegmentKind::embedding; }
 constexpr bool reads_targets(SegmentKind kind) { return kind == SegmentKind::head; }
-// It needs the batch, or where its documents begin.
+// True if the segment needs the batch: its tokens, its targets, or the starts of its documents.
 constexpr bool reads_batch(SegmentKind kind, Documents documents) {
   return reads_tokens(kind) || reads_targets(kind) || (documents == Documents::separate && kind == SegmentKind::attention);
 }
-// It has an input, the residual stream, and norms that first; so it has a gradient of its input too.
+// True if the segment has an input, the residual stream, which it norms first; it then has an input gradient too.
 constexpr bool has_norm(SegmentKind kind) { return kind != SegmentKind::embedding; }
-// Its output is the residual stream: other segments follow.
+// True if its output is the residual stream, so other segments follow.
 constexpr bool has_output(SegmentKind kind) { return kind != SegmentKind::head; }
 
 struct ModelShape {
@@ -48,7 +48,7 @@ struct ModelShape {
   bool tie_embeddings = true;
   bool bias = true, qkv_bias = true, qk_norm = false;
   std::int64_t window = 0;                  // of attention, in tokens; 0: none
-  std::vector<std::int64_t> window_layers;  // that have it; empty: all
+  std::vector<std::int64_t> window_layers;  // layers with the window; empty: all
 
   static constexpr std::int64_t vocab_padding = 128;
 
@@ -57,21 +57,22 @@ struct ModelShape {
   // Columns of the first MLP product: gate and up side by side for SwiGLU.
   std::int64_t up_dim() const { return mlp == Mlp::swiglu ? 2 * ffn : ffn; }
 
-  // What one of `tensor` tensor-parallel ranks computes: its heads, MLP columns and rows of the vocabulary. Everything else,
+  // The part of one of `tensor` tensor-parallel ranks: its heads, MLP columns and rows of the vocabulary. Everything else,
   // including `vocab`, is as in the whole model.
   ModelShape local(int tensor) const;
 
-  // A model is a chain of segments; between two of them is the residual stream, where pipeline stages may be cut.
+  // A model is a chain of segments with the residual stream between them, where pipeline stages may be cut.
   int segments() const { return 2 * static_cast<int>(layers) + 2; }
   int head_segment() const { return segments() - 1; }
   SegmentKind kind(int segment) const;
-  // Keys that a token of an attention segment sees: itself and those before it, up to the window. 0: all of them.
+  // The window of an attention segment: the keys that a token sees, itself included. 0: all keys up to itself.
   std::int64_t window_of(int segment) const;
-  // How many these are on average over a sequence of `sequence` tokens, counted as a surface: half of it without a window.
+  // The mean number of keys that a token sees in a sequence of `sequence` tokens, counted as an area: half of it without a
+  // window.
   double mean_keys(int segment, std::int64_t sequence) const;
-  // Whether all attention segments are alike.
+  // True if all attention segments are alike.
   bool same_window() const { return window == 0 || window_layers.empty() || std::ssize(window_layers) == layers; }
-  // The transformer block that an attention or MLP segment is half of, from 0; -1 of the others.
+  // The transformer block, from 0, of an attention or MLP segment; -1 for others.
   int layer(int segment) const;
 };
 
@@ -83,8 +84,8 @@ struct TensorSplit {
   bool sequence_parallel = false;
 };
 
-// `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence. `tensor`: size of
-// the tensor-parallel group. ConfigError where these break a rule (config/job_rules.h).
+// `vocab` and `sequence` are used if the configuration gives no vocabulary (the tokenizer's is used) or no max_sequence.
+// `tensor`: size of the tensor-parallel group. ConfigError if these break a rule (config/job_rules.h).
 ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor = 1);
 
 }  // namespace plait::model

@@ -21,7 +21,7 @@ class ParameterList {
 
   std::vector<Parameter> take() { return std::move(list_); }
 
-  // The same on every rank of the tensor group.
+  // A parameter that every rank of the tensor group holds whole.
   Parameter& whole(std::string name, Shape shape, int segment, View SegmentParameters::* view) {
     const std::int64_t columns = shape.rank() == 1 ? 1 : shape[1];
     Parameter& p = add(std::move(name), shape, shape, segment, view);
@@ -29,7 +29,7 @@ class ParameterList {
     p.replica = split_.rank > 0;
     return p;
   }
-  // The same, of which each rank sees the gradients of its own rows of the residual stream.
+  // The same, but each rank computes gradients only from its own rows of the residual stream.
   Parameter& of_own_rows(std::string name, Shape shape, int segment, View SegmentParameters::* view) {
     Parameter& p = whole(std::move(name), shape, segment, view);
     if (split_.sequence_parallel) p.partial = p.partial.with(segment_axis);
@@ -53,7 +53,7 @@ class ParameterList {
     return p;
   }
 
-  // Of a matrix that split_rows() splits: split as its rows are.
+  // The bias of a matrix that split_rows() splits, split like its rows.
   void split_bias(std::string name, const std::vector<std::int64_t>& part_rows, int segment, View SegmentParameters::* view) {
     Parameter& p = split_rows(std::move(name), part_rows, 1, segment, view);
     p.shape = {p.shape[0]};
@@ -69,7 +69,7 @@ class ParameterList {
     return p;
   }
 
-  // The gain of the norm of each query or key head. A rank sees the heads that it has, with all of their rows.
+  // The gain of the norm of each query or key head. A rank computes its gradient from its own heads, with all rows.
   void head_gain(std::string name, int segment, View SegmentParameters::* view) {
     Parameter& p = whole(std::move(name), {s_.head_dim}, segment, view);
     p.init = Init::one;
@@ -87,7 +87,7 @@ class ParameterList {
     if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero, &SegmentParameters::norm_bias);
   }
 
-  // Split by vocabulary. The rows of padding are the last of the last ranks.
+  // A table split by vocabulary. The padding is at the end of the last ranks' rows.
   Parameter& table(std::string name, int segment, View SegmentParameters::* view) {
     Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, segment, view);
     const std::int64_t rows = s_.padded_vocab / split_.size;

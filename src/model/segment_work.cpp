@@ -7,8 +7,9 @@
 namespace plait::model {
 namespace {
 
-// Of what a fused attention kernel does to a score in forward, backward does so much: 1.4 to 1.8 of 0.4 ps, and what it loses
-// by adding up gradients of queries, as measured of cuDNN on H200 with heads of 64 and 128 (docs/performance.md).
+// Backward takes this many times the elementwise work of a fused attention kernel per score in forward: 1.4 to 1.8 times 0.4
+// ps, and the cost of adding up the gradients of queries, as measured for cuDNN on H200 with heads of 64 and 128
+// (docs/performance.md).
 constexpr double backward_scores = 5;
 
 struct Sizes {
@@ -25,27 +26,27 @@ struct Sizes {
         fp8(s.fp8),
         gathers_operands(model::gathers_operands(s, SegmentKind::mlp)) {}
 
-  ModelShape shape;  // this rank's
+  ModelShape shape;  // this rank's part
   int tensor;
   bool sequence_parallel;
   double rows, own_rows;
   std::int64_t sequence;
   double hidden, bytes;
-  double operand_bytes;  // of products of blocks
+  double operand_bytes;  // per element of an operand of a block's product
   bool fp8;
   bool gathers_operands;  // of first products
 
   double product(double in, double out) const { return 2 * rows * in * out; }
-  // Each of the three tensors of a product once, two of them its operands; of a weight's gradient, which is added to in fp32,
-  // more.
+  // Bytes of a product: each of its three tensors once, two of them as operands. A weight's gradient costs more, since it is
+  // accumulated in fp32.
   double product_bytes(double from, double to, double operand) const {
     return (rows + to) * from * operand + traffic(rows, to, 1);
   }
   double gradient_bytes(double in, double out, double operand) const {
     return rows * (in + out) * operand + in * out * 2 * sizeof(float);
   }
-  // An operand of these columns, where it is quantized: read, and written in a byte an element in one form or both; and before
-  // that read for the largest magnitude, where the scale is not known.
+  // Quantizing an operand of `columns` columns: it is read, and written with one byte per element in one or both forms. If its
+  // scale is unknown (operand()), it is first read for its largest magnitude.
   PassWork scaled_operand(double columns, int forms) const {
     if (!fp8) return {};
     return {.memory_bytes = traffic(rows, columns, 1) + forms * rows * columns, .kernels = 1};
@@ -55,9 +56,9 @@ struct Sizes {
     if (fp8) work += {.memory_bytes = traffic(rows, columns, 1), .kernels = 1};
     return work;
   }
-  // Of a first product, whose scale is known: rounded, unless it was gathered so.
+  // The operand of a first product, whose scale is known: rounded, unless it was gathered in rounded form.
   PassWork first_operand(int forms) const { return gathers_operands ? PassWork{} : scaled_operand(hidden, forms); }
-  // And then turned in the weight part.
+  // The transposition of a gathered operand in the weight pass.
   PassWork turned_operand() const {
     return gathers_operands ? PassWork{.memory_bytes = 2 * rows * hidden, .kernels = 1} : PassWork{};
   }
@@ -72,7 +73,7 @@ SegmentWork embedding_work(const Sizes& s) {
   return work;
 }
 
-// Of the norm in front of a segment.
+// Adds the norm in front of a segment.
 void add_norm(SegmentWork& work, const Sizes& s) {
   work.norm_forward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 2), .kernels = 1};
   work.norm_backward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 5), .kernels = 2};
@@ -89,15 +90,15 @@ SegmentWork head_work(const Sizes& s) {
   work.forward.matrix_bytes = s.product_bytes(s.hidden, vocab, s.bytes);
   work.backward_input.matrix_bytes = s.product_bytes(vocab, s.hidden, s.bytes);
   work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, vocab, s.bytes);
-  work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 2), .kernels = 2};  // a row stays in the caches
+  work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 2), .kernels = 2};  // a row stays in the caches between the two kernels
   add_norm(work, s);
   return work;
 }
 
-// What attention and MLP have alike: a norm, a column-parallel product after it, a row-parallel one back into the residual
-// stream. `in` and `out`: columns that these have on this rank. `forms`: of FP8 operands in forward, of which the transposed
-// one is for the weight part, unless backward computes the operand again. `scaled`: what is of `out` columns in forward and of
-// `in` columns in backward comes with its scale.
+// The common part of attention and MLP: a norm, a column-parallel product, and a row-parallel one back into the residual
+// stream. `in` and `out`: this rank's columns of the first product's output and of the last one's input. `forms`: of FP8
+// operands in forward; the transposed form is for the weight pass, unless backward computes the operand again. `scaled`: the
+// tensors of `out` columns in forward and of `in` columns in backward come with their scales.
 struct OperandForms {
   int first = 2, last = 2;
 };
@@ -111,8 +112,8 @@ SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, O
   work.backward_input.matrix_bytes = bytes(s.hidden, out) + bytes(in, s.hidden);
   work.backward_weight.matrix_bytes =
       s.gradient_bytes(s.hidden, in, s.operand_bytes) + s.gradient_bytes(out, s.hidden, s.operand_bytes);
-  // Sums of the biases' gradients, of the last product's those of own rows; with FP8 operands they are found while these are
-  // rounded, unless others round some of the rows.
+  // Sums for the biases' gradients; for the last product, over this rank's own rows. With FP8 operands they are found during
+  // rounding, unless other ranks round some of the rows.
   const auto add_sums = [&](bool rounded, double rows, double columns) {
     work.backward_weight += {.memory_bytes = rounded ? 0 : s.traffic(rows, columns, 1), .kernels = 1};
     work.backward_input.kernels += rounded ? 1 : 0;
@@ -139,8 +140,8 @@ SegmentWork half_work(const Sizes& s, double in, double out, bool has_in_bias, O
   return work;
 }
 
-// Adds to backward_input what brings back the activations: of all of forward the product that reads `last` columns is not done
-// again; selective recomputation does what is cheap. `scaled` as of half_work().
+// Adds the recomputation of activations to backward_input. Full recomputation repeats forward except for the product that reads
+// `last` columns; selective recomputation repeats the cheap operations. `scaled` as in half_work().
 void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, bool scaled, const PassWork& cheap) {
   PassWork& input = work.backward_input;
   if (recompute == Recompute::selective) {
@@ -149,7 +150,7 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
     if (s.fp8) again.fp8_flops -= s.product(last, s.hidden);
-    // The scales are known; for the weight part both are quantized, the first also for its product.
+    // The scales are known. Both operands are quantized for the weight pass, the first also for its product.
     const auto quantize_again = [&](const PassWork& before, const PassWork& needed) {
       again.memory_bytes -= before.memory_bytes - needed.memory_bytes;
       again.kernels -= before.kernels - needed.kernels;
@@ -172,7 +173,7 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   SegmentWork work = half_work(s, qkv, attention, s.shape.qkv_bias, forms, false);
   work.forward.attention_flops = scores;
   work.forward.attention_scores = scores / static_cast<double>(4 * s.shape.head_dim);
-  // What the attention kernel itself reads and writes goes on behind its arithmetic.
+  // The attention kernel's own memory traffic overlaps its arithmetic.
   work.forward.memory_bytes += s.traffic(s.rows, qkv, rope ? 2 : 0);
   work.forward.kernels += 1 + (rope ? 1 : 0);
   work.backward_input.attention_flops = 2.5 * scores;  // scores once more, and four products of the same size
@@ -195,14 +196,14 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   const int forms = recompute == Recompute::none ? 2 : 1;
   SegmentWork work = half_work(s, up, ffn, s.shape.bias, {.first = forms, .last = forms}, true);
-  // GELU and its derivative belong to products, whose ends write or read one tensor more. With FP8 operands GELU is made where
-  // it is rounded, so it is read once for its scale, and its derivative is a pass of its own.
+  // GELU and its derivative are fused into products, which then write or read one more tensor. With FP8 operands GELU is
+  // computed where it is rounded, so its input is read once more for the scale, and its derivative is a pass of its own.
   const bool swiglu = s.shape.mlp == Mlp::swiglu, own_pass = swiglu || s.fp8;
   work.forward.memory_bytes += s.traffic(s.rows, swiglu ? up + ffn : ffn, 1);
   work.forward.kernels += own_pass ? 1 : 0;
   work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, own_pass ? 3 : 1);
   work.backward_input.kernels += own_pass ? 1 : 0;
-  // SwiGLU's backward, which reads what it needs for that anyway, writes its product again.
+  // SwiGLU's backward reads the inputs of its product anyway, so it also recomputes that.
   PassWork cheap{.memory_bytes = s.traffic(s.rows, swiglu ? ffn : (s.fp8 ? 0 : up + ffn), 1), .kernels = own_pass ? 0 : 1};
   cheap += s.first_operand(1);
   cheap += s.scaled_operand(ffn, 1);

@@ -1,4 +1,4 @@
-// What a tensor-parallel rank has to do for one micro-batch in one segment: counted from the shapes.
+// The work of one tensor-parallel rank for one micro-batch in one segment, counted from the shapes.
 #pragma once
 
 #include "model/activations.h"
@@ -8,22 +8,21 @@ namespace plait::model {
 // One pass of one micro-batch through one segment, on one rank.
 struct PassWork {
   double matrix_flops = 0;
-  double fp8_flops = 0;     // of these, those of products whose operands are FP8
+  double fp8_flops = 0;     // the part of matrix_flops in products with FP8 operands
   double matrix_bytes = 0;  // read and written by products
   int matrix_products = 0;
-  double attention_flops = 0;  // of what is not masked, as if a sequence were one document
-  double attention_scores =
-      0;                    // what a fused kernel does to scores beside these products, in forwards of one: exponentials, sums
-  double memory_bytes = 0;  // read and written by everything that is no product
-  int kernels = 0;          // of that
+  double attention_flops = 0;   // of unmasked scores, as if a sequence were one document
+  double attention_scores = 0;  // elementwise work of a fused kernel on scores (exponentials, sums), in forwards of it
+  double memory_bytes = 0;      // read and written by everything but products
+  int kernels = 0;              // those that memory_bytes belongs to
   PassWork& operator+=(const PassWork& other);
 };
 
 struct SegmentWork {
   PassWork forward, backward_input, backward_weight;  // recomputation is part of backward_input
-  PassWork forward_last, input_last;     // of these, the last products, where they are a part of their own (agrees_on_scales())
-  PassWork norm_forward, norm_backward;  // of the norm in front of it, on this rank's rows
-  PassWork residual;                     // bias and residual to a sum over ranks, on this rank's rows
+  PassWork forward_last, input_last;     // the last products, included above, if they are separate parts (agrees_on_scales())
+  PassWork norm_forward, norm_backward;  // of the norm in front, on this rank's rows
+  PassWork residual;                     // adds bias and residual to a sum over ranks, on this rank's rows
   PassWork loss;                         // of the head
 };
 

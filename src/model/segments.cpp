@@ -25,7 +25,7 @@ class Lists {
   PassStep sum(PassTensor tensor) const { return over_rows(by_rows() ? Operation::reduce_scatter : Operation::sum, tensor); }
   PassStep agree(PassTensor scale) const { return collective(Operation::max, scale, ops::scale_floats, DType::f32); }
 
-  // Adds what brings every rank all rows: the tensor as it is, or these rounded with one scale.
+  // Adds the steps that give every rank all rows: the tensor itself, or its rows rounded with a common scale.
   void gather(PassSteps& steps, bool operands, Computation round, PassTensor tensor, PassTensor scale,
               PassTensor values) const {
     if (!by_rows()) return;
@@ -53,7 +53,7 @@ void add_norm_gather(PassSteps& steps, const Lists& lists, const SegmentSizes& s
                PassTensor::norm_scale, PassTensor::norm_values);
 }
 
-// A pass in two parts where ranks agree on the scale of an operand that each has a share of.
+// A pass in two parts if ranks agree on the scale of an operand that is divided among them; else in one.
 PassSteps in_parts(const SegmentSizes& sizes, int segment, Computation computation, PassTensor scale) {
   PassSteps steps = {compute(computation)};
   if (agrees_on_scales(sizes, segment)) {
@@ -63,7 +63,7 @@ PassSteps in_parts(const SegmentSizes& sizes, int segment, Computation computati
   return steps;
 }
 
-// Of a pass in several computations of one kind.
+// The collectives between equal computations of a pass.
 std::vector<Between> between_parts(const PassSteps& steps) {
   std::vector<Between> list;
   for (std::size_t n = 1; n + 1 < steps.size(); ++n) {

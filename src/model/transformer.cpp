@@ -12,14 +12,14 @@
 namespace plait::model {
 namespace {
 
-// Of the product back into the residual stream.
+// The bias of the product back into the residual stream.
 View output_bias(const SegmentParameters& w, SegmentKind kind) {
   if (kind == SegmentKind::attention) return w.output_bias;
   return kind == SegmentKind::mlp ? w.down_bias : View();
 }
 
-// The operand of the first and of the last product of a pass: the scale, the transposed form where it is kept, and the values
-// where they are gathered. Empty without FP8.
+// The operands of the first and the last product of a pass: the scale, the transposed form if it is kept, and the values if
+// they are gathered. Empty without FP8.
 ops::Quantized operand(const View& scale, const View& transposed, const View& values = {}) {
   if (!scale) return {};
   return {.values = values, .transposed = transposed, .scale = scale};
@@ -33,7 +33,8 @@ ops::Quantized last(const Tensors& of) {
   return operand(of.scale, of.last_operand);
 }
 
-// Of a tensor that is there as an operand only, for operations that want its type and its shape.
+// A tensor that exists only as an operand, as a view with its type and the operand's shape. Its data must not be read in that
+// type.
 View in_name_only(const View& tensor, const ops::Quantized& operand) {
   return operand.values ? View(operand.values.data, tensor.dtype, operand.values.shape) : tensor;
 }
@@ -80,7 +81,7 @@ void Transformer::add_and_norm(StreamRef stream, ops::OpContext& context, const 
   args.x = sum;
   if (residual.residual) args.x.push_back(residual.residual);
   args.bias = output_bias(*residual.weights, local_.kind(residual.segment));
-  // Of an embedding there may be nothing to add, and the sum is where it belongs.
+  // An embedding may have nothing to add; the sum is then already in its place.
   const bool is_there = args.x.size() == 1 && !args.bias && sum.front().data == residual.out.data;
   if (!is_there) args.residual = residual.out;
   ops::norm_forward(stream, context, args);
@@ -266,7 +267,7 @@ void Transformer::loss_statistics(StreamRef stream, const Loss& args) const {
 }
 
 void Transformer::loss(StreamRef stream, const Loss& args) const {
-  if (!args.statistics) {  // whole rows are here, and one pass over them is enough
+  if (!args.statistics) {  // whole rows are here, so one pass over them is enough
     ops::cross_entropy(stream, {.logits = args.logits,
                                 .targets = args.targets,
                                 .losses = args.losses,
@@ -335,7 +336,7 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   product(stream, context, up, last(g), g.last_sums, args.quantized.up);
 }
 
-// From the gradient of what attention wrote to that of what the projection before it wrote.
+// From the gradient of attention's output to that of the projection before it.
 void Transformer::backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const {
   SegmentGradients& g = *args.gradients;
   const SegmentActivations& a = *args.activations;
@@ -400,8 +401,8 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   const SegmentParameters& dw = *args.weight_gradients;
   const SegmentActivations& a = *args.activations;
   const SegmentGradients& g = *args.gradients;
-  // Of the last product of forward, whose output's gradient the first of backward read; and the other way round. Under sequence
-  // parallelism each rank adds to that bias what its own rows do.
+  // The weight gradient of forward's last product, whose output gradient backward's first product read; of_first is the
+  // reverse. Under sequence parallelism each rank adds its own rows to the bias's gradient.
   const auto of_last = [&](View x, View w, View bias) {
     if (bias && sizes_.split.sequence_parallel) {
       ops::sum_rows(stream, context, sizes_.own_rows(g.output), {.out = bias, .accumulate = args.accumulate});

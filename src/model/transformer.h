@@ -4,10 +4,10 @@
 //   middle = x + attention(norm(x));  output = middle + mlp(norm(middle))
 //
 // It computes and never communicates. Tensor-parallel ranks make the same calls with their parts of the weights (Shoeybi et al.
-// 2019): a column-parallel product reads whole rows and computes this rank's columns, the row-parallel product after it yields
-// a partial sum. What lies between two segments works on this rank's rows of the residual stream (Korthikanti et al. 2022):
-// add_residual() on the sum of those products, norm_forward() before the next segment. Whoever calls sums and gathers rows
-// between these; a rank that is alone has nothing to sum, and its product adds the residual itself.
+// 2019): a column-parallel product reads whole rows and computes this rank's columns, and the row-parallel product after it
+// yields a partial sum. Between two segments, the operations work on this rank's rows of the residual stream (Korthikanti et
+// al. 2022): add_residual() on the sum of those products, norm_forward() before the next segment. The caller sums and gathers
+// rows between these. A rank that is alone has nothing to sum, and its product adds the residual itself.
 //
 // Backward comes in two parts, as zero-bubble schedules need (Qi et al. 2023): backward_input carries the gradient to the
 // norm's output, backward_weight computes the weight gradients from what backward_input stashed. norm_backward takes the
@@ -25,14 +25,14 @@
 
 namespace plait::model {
 
-// Tokens and targets of a micro-batch, i32, [rows]; where documents are separate, `starts` (ops/attention_shape.h). Each
-// segment uses what it needs.
+// Tokens and targets of a micro-batch, i32, [rows]; with separate documents, their `starts` (ops/attention_shape.h). Each
+// segment reads the members it needs.
 struct Batch {
   View tokens, targets, starts;
 };
 
-// Part `part` of a pass that is computed in `parts` (Segment::in_forward): the last one is its last product, the first one all
-// before that, up to the scale of the product's operand. One part is all of it.
+// Part `part` of a pass in `parts` parts (Segment::in_forward). The last part is the pass's last product; the first is
+// everything before it, up to the scale of that product's operand. A single part is the whole pass.
 struct PassRange {
   int part = 0, parts = 1;
   bool begins() const { return part == 0; }
@@ -41,16 +41,16 @@ struct PassRange {
 
 class Transformer {
  public:
-  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions. operand_workspace:
-  // operand_workspace_bytes(), at a multiple of 256 bytes; of one stream at a time, as an OpContext is.
+  // rope_table: as in ops/rope.h, in device memory; empty for learned positions. operand_workspace: operand_workspace_bytes(),
+  // at a multiple of 256 bytes; like an OpContext, for one stream at a time.
   Transformer(const SegmentSizes& sizes, View rope_table, View operand_workspace = {});
 
   const SegmentSizes& sizes() const { return sizes_; }
 
   // Between segments, on this rank's rows: [own rows, hidden].
 
-  // out = sum + bias + residual, of a segment whose product, without these, was summed over ranks. `residual` is the segment's
-  // input, none for the embedding. sum may be out.
+  // out = sum + bias + residual, for a segment whose product was summed over ranks without bias and residual. `residual` is the
+  // segment's input, none for the embedding. sum may be out.
   struct Residual {
     int segment = 0;
     const SegmentParameters* weights = nullptr;
@@ -58,7 +58,7 @@ class Transformer {
   };
   void add_residual(StreamRef stream, const Residual& args) const;
 
-  // `norm` here has this rank's rows of `out`, as has the rest. Its scale is that of these rows.
+  // norm.out and all other members have this rank's rows only. The scale is that of these rows.
   struct Norm {
     int segment = 0;
     const SegmentParameters* weights = nullptr;
@@ -66,13 +66,13 @@ class Transformer {
     NormActivations norm;
   };
   void norm_forward(StreamRef stream, ops::OpContext& context, const Norm& args) const;
-  // Both in one pass, where the norm reads what is added: residual.out is norm.input. `sum` is given by its addends, one for
-  // each rank or all of them added up, and residual.sum is not read.
+  // add_residual() and norm_forward() in one pass: residual.out is norm.input. `sum` holds the addends, one for each rank, or
+  // their sum alone; residual.sum is not read.
   void add_and_norm(StreamRef stream, ops::OpContext& context, const std::vector<View>& sum, const Residual& residual,
                     const Norm& norm) const;
 
-  // input_gradient = residual_gradient + the gradient through the norm. That of its output is out_gradient, or its parts: one
-  // for each rank or all of them added up. The scale is that of these rows.
+  // input_gradient = residual_gradient + the gradient through the norm. out_gradient is the gradient of the norm's output, or
+  // its addends, one for each rank. The scale is that of this rank's rows.
   struct NormBackward {
     Norm forward;
     const SegmentParameters* weight_gradients = nullptr;
@@ -87,8 +87,8 @@ class Transformer {
 
   // Within a segment, on whole rows: [rows, hidden].
 
-  // The embedding reads batch.tokens, the others the norm. `output` receives the segment's output; or, if `is_partial`, this
-  // rank's part of the sum that add_residual() takes. The head writes its logits instead.
+  // The embedding reads batch.tokens, other segments the norm. `output` receives the segment's output, or if `is_partial` this
+  // rank's addend for add_residual(). The head writes its logits instead.
   struct Forward {
     int segment = 0;
     PassRange range = {};
@@ -103,9 +103,9 @@ class Transformer {
   };
   void forward(StreamRef stream, ops::OpContext& context, const Forward& args) const;
 
-  // Losses of a micro-batch from this rank's columns of its logits, which in training become their gradient, scaled. No rank
-  // holds whole rows of logits: where there are several, each first writes its rows of `statistics` [tensor ranks, rows, 3]
-  // (ops/cross_entropy.h), and then has all of them.
+  // Losses of a micro-batch from this rank's columns of its logits. In training, their scaled gradient replaces the logits.
+  // With several ranks none holds whole rows of logits: each first writes its rows of `statistics` [tensor ranks, rows, 3]
+  // (ops/cross_entropy.h), and loss() needs those of all ranks.
   struct Loss {
     View logits, targets, statistics, losses;
     bool train = true;
@@ -115,9 +115,9 @@ class Transformer {
   void loss_statistics(StreamRef stream, const Loss& args) const;
   void loss(StreamRef stream, const Loss& args) const;
 
-  // gradients->output holds the gradient of the segment's output (none for the head), with its scale, if that was found; the
-  // rest of gradients is written. norm_gradient receives the gradient of the norm's output, or this rank's part of the sum that
-  // it is (none for the embedding).
+  // gradients->output holds the gradient of the segment's output (none for the head), and its scale if `scale_found`; the other
+  // members of gradients are written. norm_gradient receives the gradient of the norm's output, or this rank's addend of it
+  // (none for the embedding).
   struct Backward {
     int segment = 0;
     PassRange range = {};  // of backward_input
@@ -131,7 +131,7 @@ class Transformer {
     bool scale_found = false;  // of gradients->output; else backward_input finds it
     View norm_gradient;
     bool accumulate = false;         // as above
-    bool accumulate_tokens = false;  // the same for the embedding's table, which a tied head may have written first
+    bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head may have written first
   };
   void backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const;
@@ -139,46 +139,47 @@ class Transformer {
  private:
   ops::NormForward norm_args(const Norm& args) const;
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
-  // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Of the other operand the
-  // scale is there already, and where it has a transposed form that is kept for backward_weight. Products of forward and
-  // backward_input quantize it, in both forms at once; those of backward_weight find it quantized. Where it was gathered as
-  // it is (`values`) the former have nothing to do, and the latter turn it into the workspace.
-  // `of`: what is rounded of args.x.
+  // Products of attention and MLP; with SegmentSizes::fp8 their operands are quantized. `w8`: the weight. The other operand
+  // comes with its scale and, if its transposed form is kept for backward_weight, the memory for it. Products of forward and
+  // backward_input quantize it, in both forms at once; those of backward_weight find it quantized. If it was gathered in
+  // quantized form (`values`), the former have nothing to do, and the latter transpose it into the workspace.
+  // `of`: the function of args.x that is rounded.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                const ops::Quantized& w8, ops::OperandOf of = ops::OperandOf::x) const;
-  // `sums`: those of dy over its rows, which the former write with FP8, and the latter then add to dbias.
+  // `sums`: of dy over its rows; with FP8, backward_input writes them and backward_weight adds them to dbias.
   void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy, View sums,
                const ops::Quantized& w8) const;
   void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy, View sums,
                const ops::Quantized& x) const;
-  // `values` into the workspace; `sums` as ops::RowSums
+  // Quantizes x, with `values` in the workspace; `sums` as ops::RowSums.
   ops::Quantized quantize(StreamRef stream, ops::OpContext& context, View x, ops::Quantized operand, View sums,
                           ops::OperandOf of = ops::OperandOf::x) const;
-  // Nothing without FP8, nor where it is gathered: the transposed form alone.
+  // Writes only the transposed form. Does nothing without FP8 or if the operand was gathered.
   void keep_operand(StreamRef stream, ops::OpContext& context, View x, const ops::Quantized& operand,
                     ops::OperandOf of = ops::OperandOf::x) const;
   ops::Quantized turned(StreamRef stream, ops::OpContext& context, ops::Quantized operand) const;
   void find_scale(StreamRef stream, ops::OpContext& context, View operand, const ops::Quantized& of) const;
-  // From the projection to what attention reads: norms of query and key heads, rotation.
+  // From the projection to attention's input: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
-  // An attention segment up to its last product, and an MLP's first one, with GELU if it has that.
+  // An attention segment up to its last product, and an MLP's first product, with GELU if that is fused.
   void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
                          const ops::Quantized& qkv8, const NormActivations& norm, View starts, SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
                   const NormActivations& norm, SegmentActivations& a) const;
-  // GELU belongs to the products around it. Of FP8 operands the one before takes longer with it; the one behind rounds what it
-  // reads anyway, so GELU is made there, and backwards it is a pass of its own, which finds the scale of what it writes.
+  // GELU is normally fused into the products around it. With FP8 operands the product before it would take longer with GELU,
+  // while the one after it rounds its input anyway. So GELU is computed during that rounding, and its derivative in a pass of
+  // its own, which also finds the scale of its output.
   bool fuses_gelu() const { return local_.mlp == Mlp::gelu && !sizes_.fp8; }
   bool rounds_gelu() const { return local_.mlp == Mlp::gelu && sizes_.fp8; }
-  // What an MLP's last product reads, or makes its operand of.
+  // The tensor from which an MLP's last product takes its input.
   const View& last_input(const SegmentActivations& a) const { return rounds_gelu() ? a.up : a.act; }
   ops::OperandOf last_operand_of() const { return rounds_gelu() ? ops::OperandOf::gelu : ops::OperandOf::x; }
   void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;
-  // Brings back what Recompute dropped of an attention or MLP segment, apart from its norm and from SwiGLU's product, which
-  // its backward makes.
+  // Recomputes the activations that Recompute dropped in an attention or MLP segment, except its norm and SwiGLU's output,
+  // which its backward computes.
   void recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const;
 
   SegmentSizes sizes_;
