@@ -1,6 +1,6 @@
-// The axes of a mesh of ranks. Each is a row of one table, which says what its ranks divide among themselves and how they
-// communicate; everything else asks the table by property and iterates. How large the axes are is data: a value for each of
-// them is an AxisArray, a mesh is parallel/mesh.h, and groups of ranks are sets of axes.
+// The axes of a mesh of ranks. One table has a row for each axis: what its ranks divide among themselves, and how they
+// communicate. All other code asks the table by property and iterates over it. The sizes of the axes are data: an AxisArray
+// holds a value for each axis, parallel/mesh.h is a mesh, and groups of ranks are sets of axes.
 //
 // A new axis is a value and a row here, and code where its ranks compute something else (tests/build/axes_test.py).
 #pragma once
@@ -18,12 +18,12 @@
 
 namespace plait {
 
-// In the order of ranks, slowest first. What communicates most is closest: tensor-parallel ranks are neighbours and pipeline
-// ranks are furthest apart (Narayanan et al. 2021, section 3.3).
+// Axes in the order of ranks, slowest first. The axis that communicates most is the fastest: tensor-parallel ranks are
+// neighbours and pipeline ranks are furthest apart (Narayanan et al. 2021, section 3.3).
 enum class Axis { pipeline, data, tensor };
 
-// What the ranks along an axis divide among themselves. Those that divide layers or segments hold different parameters; all
-// others hold the same ones.
+// The part of the work that the ranks along an axis divide. Ranks that divide layers or segments hold different parameters;
+// along all other axes they hold the same ones.
 enum class Splits {
   nothing,
   batch,     // sequences
@@ -31,10 +31,10 @@ enum class Splits {
   layers,    // the chain of segments
 };
 
-// When ranks along an axis communicate.
+// How often the ranks along an axis communicate: within segments, between them in each micro-batch, or once in a step.
 enum class CommunicatesIn { segments, micro_batches, steps };
 
-// The key that says what collectives along an axis go by; none where ranks send messages only.
+// The key that selects links or library for collectives along an axis; none if its ranks only send messages.
 enum class WayKey { none, exchanges, reductions };
 
 struct AxisRow {
@@ -44,13 +44,13 @@ struct AxisRow {
   Splits splits;
   CommunicatesIn communicates;
   WayKey way;
-  std::string_view traffic;  // what is on its links at the same time, in messages
+  std::string_view traffic;  // the simultaneous traffic on its links, in messages
   std::int64_t usual;        // the default of its key; 0: auto
-  bool planned;              // `auto` is the planner's choice; else it is what the other axes leave of the ranks
+  bool planned;              // the planner chooses `auto`; else `auto` is what the other axes leave of the ranks
   std::string_view meaning;  // of its key, for the documentation
 };
 
-// In the order of keys.
+// In the order of the configuration's keys.
 inline constexpr std::array axis_table{
     AxisRow{.axis = Axis::data,
             .name = "data",
@@ -122,7 +122,7 @@ class AxisSet {
     set.bits_ |= bit(axis);
     return set;
   }
-  // In the order of ranks.
+  // Calls `what` for each axis, in the order of ranks.
   template <typename Do>
   constexpr void for_each(Do&& what) const {
     for (const Name<Axis>& axis : names<Axis>) {
@@ -136,9 +136,9 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
-std::string to_string(AxisSet axes);  // "data, tensor"; "" of none
+std::string to_string(AxisSet axes);  // "data, tensor"; "" if empty
 
-// The axes whose rows `holds` finds right.
+// The axes for whose rows `holds` returns true.
 template <typename Holds>
 constexpr AxisSet axes_where(Holds&& holds) {
   AxisSet set;
@@ -150,27 +150,27 @@ constexpr AxisSet axes_where(Holds&& holds) {
 constexpr AxisSet axes_that_split(Splits what) {
   return axes_where([what](const AxisRow& row) { return row.splits == what; });
 }
-// The one axis that divides segments, or layers.
+// The axis that divides `what`, which exactly one does: segments or layers.
 consteval Axis axis_that_splits(Splits what) {
   const auto row = std::find_if(axis_table.begin(), axis_table.end(), [what](const AxisRow& r) { return r.splits == what; });
   return row->axis;
 }
-// Ranks along it share each segment; ranks along the other share the chain of them, as the schedule's ranks.
+// Ranks along segment_axis share each segment; ranks along stage_axis, the ranks of a schedule, share the chain of segments.
 inline constexpr Axis segment_axis = axis_that_splits(Splits::segments), stage_axis = axis_that_splits(Splits::layers);
-// Its `auto` is what the others leave of the ranks.
+// The axis whose `auto` is what the others leave of the ranks.
 inline constexpr Axis rest_axis =
     std::find_if(axis_table.begin(), axis_table.end(), [](const AxisRow& row) { return !row.planned; })->axis;
-// Gradients are summed along it.
+// The axis along which gradients are summed.
 inline constexpr Axis reduced_axis =
     std::find_if(axis_table.begin(), axis_table.end(), [](const AxisRow& row) { return row.way == WayKey::reductions; })->axis;
-// Ranks along these see other sequences.
+// The axes whose ranks process different sequences.
 inline constexpr AxisSet batch_axes = axes_that_split(Splits::batch);
-// Ranks along these hold the same parameters, and those along the others different ones, or other parts.
+// Ranks along replica_axes hold the same parameters; ranks along model_axes hold different ones, or other parts.
 inline constexpr AxisSet replica_axes =
     axes_where([](const AxisRow& row) { return row.splits != Splits::layers && row.splits != Splits::segments; });
 inline constexpr AxisSet model_axes = AxisSet::all().without(replica_axes);
 
-// Those that communicate most first, and of those that do so equally the ones whose ranks are closest.
+// The axes that communicate most often first; of equal ones, the one with the closest ranks first.
 inline constexpr auto axes_by_traffic = [] {
   std::array<Axis, axis_table.size()> list{};
   for (std::size_t n = 0; n < list.size(); ++n) list[n] = axis_table[n].axis;
@@ -180,7 +180,7 @@ inline constexpr auto axes_by_traffic = [] {
   return list;
 }();
 
-// A value for each axis; T{} where nothing is said.
+// A value for each axis; T{} for those without one.
 template <typename T>
 class AxisArray {
  public:
@@ -205,30 +205,29 @@ class AxisArray {
 
 std::string to_string(const AxisArray<int>& places);  // "pipeline 0, data 3, tensor 0"
 
-// Ranks along each axis; 0 where that is not known, as with `auto`.
+// Ranks along each axis; 0 if that is unknown, as with `auto`.
 using AxisSizes = AxisArray<std::int64_t>;
-// As a configuration has them that says nothing.
+// The sizes of a configuration that sets none.
 inline constexpr AxisSizes usual_sizes = AxisSizes::of_rows([](const AxisRow& row) { return row.usual; });
-// One rank.
 inline constexpr AxisSizes single_rank = AxisSizes::of_rows([](const AxisRow&) { return std::int64_t{1}; });
-// Of some of the axes, by default all; 0 where one of them is.
+// The number of ranks in the given axes' product; 0 if the size of one is unknown.
 constexpr std::int64_t product(const AxisSizes& sizes, AxisSet axes = AxisSet::all()) {
   std::int64_t ranks = 1;
   axes.for_each([&](Axis axis) { ranks *= sizes[axis]; });
   return ranks;
 }
 
-// The same with the size that is left of so many ranks for the axis that takes what the others leave; unchanged where it is
-// given, where the others are not known, and where they do not divide the ranks.
+// Returns `sizes` with rest_axis set to the size that the others leave of `ranks`. Unchanged if it is given, if another is
+// unknown, or if the others do not divide the ranks.
 AxisSizes with_rest(AxisSizes sizes, std::int64_t ranks);
 
 std::string way_key(WayKey way);  // "comm.reductions"
 std::string axis_key(Axis axis);  // "parallel.data"
-// Of all axes, or some, in the order of keys.
+// The keys of these axes, in the order of keys.
 std::vector<std::string> axis_keys(AxisSet axes = AxisSet::all());
 // "parallel.data * parallel.tensor"
 std::string axis_product(AxisSet axes = AxisSet::all());
-// make(row) of these axes in the order of keys, with `between` them.
+// make(row) of these axes in the order of keys, joined by `between`.
 template <typename Make>
 std::string axes_text(AxisSet axes, std::string_view between, Make&& make) {
   std::string text;

@@ -1,5 +1,5 @@
-// What configuration keys choose between, and the names that files use. A key that may be left open (`auto`) is an optional of
-// one of these.
+// The choices of configuration keys, with their names in files. A key that may be left open (`auto`) is an optional of one of
+// these.
 #pragma once
 
 #include "core/names.h"
@@ -23,7 +23,7 @@ template <>
 inline constexpr auto names<Position> =
     std::to_array<Name<Position>>({{Position::learned, "learned"}, {Position::rope, "rope"}});
 
-// data.documents: whether attention and positions run on from one document of a sequence into the next
+// data.documents: with `joined`, attention and positions continue from one document of a sequence into the next
 enum class Documents { joined, separate };
 template <>
 inline constexpr auto names<Documents> =
@@ -61,7 +61,7 @@ template <>
 inline constexpr auto names<DecayShape> = std::to_array<Name<DecayShape>>(
     {{DecayShape::linear, "linear"}, {DecayShape::cosine, "cosine"}, {DecayShape::minus_sqrt, "minus_sqrt"}});
 
-// parallel.recompute: what backward computes again instead of keeping it
+// parallel.recompute: what backward recomputes instead of keeping it
 enum class Recompute { none, selective, full };
 template <>
 inline constexpr auto names<Recompute> =
@@ -95,7 +95,7 @@ inline constexpr auto names<Transport> = std::to_array<Name<Transport>>({{Transp
                                                                          {Transport::host, "host"},
                                                                          {Transport::nccl, "nccl"}});
 
-// All but what goes through host memory, or by the library's own choice.
+// All transports except through host memory and by the library's own choice.
 constexpr bool needs_peer_access(Transport transport) { return transport < Transport::host; }
 
 inline constexpr std::string_view transport_meanings =
@@ -108,13 +108,13 @@ inline constexpr std::string_view transport_meanings =
 // comm.peer_access: whether GPUs use each other's memory
 enum class PeerAccessUse {
   automatic,  // where the machine permits it
-  off,        // not even there, by mailboxes and by NCCL
+  off,        // never, neither by mailboxes nor by NCCL
 };
 template <>
 inline constexpr auto names<PeerAccessUse> =
     std::to_array<Name<PeerAccessUse>>({{PeerAccessUse::automatic, "auto"}, {PeerAccessUse::off, "off"}});
 
-// comm.require: what a run does not start without (comm/communicator.h)
+// comm.require: the path without which a run does not start (comm/communicator.h)
 enum class RequiredPath {
   none,
   p2p,   // within a host: GPU to GPU
@@ -124,7 +124,7 @@ template <>
 inline constexpr auto names<RequiredPath> =
     std::to_array<Name<RequiredPath>>({{RequiredPath::none, "none"}, {RequiredPath::p2p, "p2p"}, {RequiredPath::rdma, "rdma"}});
 
-// comm.exchanges, comm.reductions: what the collectives of a group of ranks go by
+// comm.exchanges, comm.reductions: how the collectives of a group of ranks communicate
 enum class CollectiveWay {
   links,    // as messages between stages do (comm/p2p/link_communicator.h)
   library,  // collectives of NCCL or Gloo
@@ -133,12 +133,12 @@ template <>
 inline constexpr auto names<CollectiveWay> =
     std::to_array<Name<CollectiveWay>>({{CollectiveWay::links, "links"}, {CollectiveWay::library, "library"}});
 
-// comm.braid: which passes are computed segment by segment by turns (parallel/schedule/braids.h)
+// comm.braid: which passes are computed alternately, segment by segment (parallel/schedule/braids.h)
 enum class Braid {
   none,
-  passes,  // those beside each other where that holds up nobody, and the pairs of a schedule file
-  ahead,   // the same on a rank with all stages, the first forward too: another is computed before the first backward
-  halves,  // of a micro-batch, where there are no such passes
+  passes,  // neighbouring passes, if that delays no other rank, and the pairs of a schedule file
+  ahead,   // likewise on a rank with all stages, with the first forward too: another is computed before the first backward
+  halves,  // the halves of a micro-batch, if there are no such passes
 };
 template <>
 inline constexpr auto names<Braid> = std::to_array<Name<Braid>>(
@@ -154,17 +154,17 @@ template <>
 inline constexpr auto names<Mover> = std::to_array<Name<Mover>>(
     {{Mover::copy_engine, "copy_engine"}, {Mover::sm_write, "sm_write"}, {Mover::sm_read, "sm_read"}});
 
-// launch.bind: whether a rank runs on the processors near its GPU (site/rank_binding.h)
+// launch.bind: automatic runs a rank on the processors near its GPU (site/rank_binding.h)
 enum class RankBinding { automatic, none };
 template <>
 inline constexpr auto names<RankBinding> =
     std::to_array<Name<RankBinding>>({{RankBinding::automatic, "auto"}, {RankBinding::none, "none"}});
 
-// train.graph: what is launched at once, as a CUDA graph
+// train.graph: what is launched together as a CUDA graph
 enum class GraphUse {
-  automatic,     // instructions, and steps where that is faster, which is tried (runtime/graph_trial.h)
-  instructions,  // those that delay the device otherwise (runtime/instruction_graphs.h)
-  on,            // steps
+  automatic,     // instructions, and whole steps if a trial finds that faster (runtime/graph_trial.h)
+  instructions,  // instructions that would otherwise delay the device (runtime/instruction_graphs.h)
+  on,            // whole steps
   off,
 };
 template <>
@@ -173,9 +173,9 @@ inline constexpr auto names<GraphUse> = std::to_array<Name<GraphUse>>(
 
 // placement.strategy
 enum class PlacementStrategy {
-  automatic,  // the placement that costs least
+  automatic,  // the cheapest placement
   order,      // rank r on GPU r
-  worst,      // the one that costs most, to see what placement is worth
+  worst,      // the costliest, to see what placement is worth
   given,      // placement.devices
 };
 template <>

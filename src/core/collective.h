@@ -1,4 +1,4 @@
-// Collectives as data: what the ranks of a group do together, and what for.
+// Collectives as data: the operation of a group of ranks, and its purpose.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline constexpr auto names<Operation> = std::to_array<Name<Operation>>({{Operat
                                                                          {Operation::all_gather, "all_gather"},
                                                                          {Operation::barrier, "barrier"}});
 
-// The stream that a collective is on, and the line of the ledger that it counts in, follow from this.
+// The purpose determines a collective's stream and its line in the ledger.
 enum class Purpose { activations, weights, gradients, scalars };
 template <>
 inline constexpr auto names<Purpose> = std::to_array<Name<Purpose>>({{Purpose::activations, "activations"},

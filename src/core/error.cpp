@@ -48,7 +48,7 @@ std::string error_text(const std::exception& error) {
     return "out of memory on the host: use fewer ranks on it or a smaller model, or raise the limit on this process's memory "
            "(ulimit -v)";
   }
-  // From std::thread, whose message names nothing.
+  // std::thread throws this, with a message that names nothing.
   const auto* failed = dynamic_cast<const std::system_error*>(&error);
   if (failed && failed->code() == std::errc::resource_unavailable_try_again) {
     return std::string("cannot start a thread: ") + error.what() +

@@ -138,7 +138,7 @@ bool BasicJsonField<Json>::flag() const {
 
 template <typename Json>
 std::int64_t BasicJsonField<Json>::whole(std::int64_t least, std::int64_t most) const {
-  // Beyond int64 it is unsigned, and negative once converted.
+  // A number beyond int64 is unsigned, and would become negative when converted.
   const bool fits = json_->is_number_integer() && !(json_->is_number_unsigned() && json_->template get<std::uint64_t>() >
                                                                                        static_cast<std::uint64_t>(INT64_MAX));
   const std::int64_t value = fits ? json_->template get<std::int64_t>() : 0;

@@ -1,8 +1,8 @@
-// How large the numbers of a configuration may be, and why.
+// The bounds on a configuration's numbers, and the reasons for them.
 //
-// Every number has both bounds, so that whatever follows from it (products, memory, programs, ranks) is known to fit into the
-// integers that hold it, and that a slip of the keyboard is an error at once, not hours of planning or the end of memory. The
-// bounds are far beyond what has been trained. docs/configuration.md lists them with their reasons.
+// Every number has both bounds, so that all results (products, memory, programs, ranks) fit into the integers that hold them,
+// and a typing error is reported at once instead of after hours of planning or when memory runs out. The bounds are far beyond
+// any training so far. docs/configuration.md lists them with their reasons.
 #pragma once
 
 #include <cstddef>
@@ -42,13 +42,14 @@ inline constexpr Limit verified_steps{1'000'000, "each layout takes them all, an
 // GiB of a device's memory.
 inline constexpr const char* device_gib = "a kilobyte holds no model, and no device has a petabyte";
 
-// Of numbers that kernels take in 32 bits.
+// The reason for the range of numbers that kernels take in 32 bits.
 inline constexpr const char* normal_float = "32-bit numbers hold these, and their inverses, at full precision";
 
 // Tokens of a micro-batch: the rows of its matrices, which BLAS counts in 32 bits.
 inline constexpr std::int64_t micro_batch_tokens = 2'147'483'647;
-// Passes of a micro-batch through a segment in one step, of the whole pipeline. Programs hold a few instructions for each, and
-// the planner simulates them: half a gigabyte and some seconds at the bound. Llama 3 405B with 2,048 micro-batches is at it.
+// Passes of all micro-batches through all segments in one step of the whole pipeline. Programs hold a few instructions for
+// each, and the planner simulates them: half a gigabyte and some seconds at the bound. Llama 3 405B with 2,048 micro-batches
+// reaches it.
 inline constexpr std::int64_t passes = 524'288;
 // Bytes of a model's weights, gradients and optimizer, and of one step's activations if all were kept: 2^60, an eighth of what
 // a 64-bit sum holds. A hundred million tokens through 200 layers of 50,000 are a quarter of it.

@@ -18,7 +18,7 @@ std::string printable(std::string_view text, std::size_t most = 1024);
 // than line ends and tabs, become '?'.
 void message_to_stderr(const std::string& text);
 
-// In single quotes if it is not plain: a POSIX shell reads any content back unchanged.
+// The text, in single quotes if it is not plain, so that a POSIX shell reads any content back unchanged.
 inline std::string shell_quoted(std::string_view text) {
   constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+-@%";
   if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) return std::string(text);

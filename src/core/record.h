@@ -6,20 +6,21 @@
 //   }
 //
 // stands beside the record, in its namespace: name, member, rule. The members are written in this order. Members are numbers,
-// texts, bool, enumerations with names (core/names.h), records, std::optional of these (left out where there is nothing), lists
-// and maps of these; or anything, where the rule has read(field) and write(value). Enumerations without names are numbers,
-// whose rule is a whole(). A rule for a record is handed on to its declare() as third argument. Beside field():
+// texts, bool, enumerations with names (core/names.h), records, std::optional of these (left out if empty), lists and maps of
+// these; or any other type whose rule has read(field) and write(value). Enumerations without names are numbers, whose rule is a
+// whole(). A rule for a record is passed to its declare() as third argument. Besides field():
 //
-//   field.required(name, optional, rule)           what is read has to have it
-//   field.or_null(name, optional, rule)            null where there is nothing
-//   field.unless(otherwise, name, member, rule)    left out where it is `otherwise`
-//   field.with_default(otherwise, name, member, rule)  may be missing in what is read
-//   field.constant(name, value, why)               nothing else is read, of formats and versions; `why` may be ""
+//
+//   field.required(name, optional, rule)           must be present when read
+//   field.or_null(name, optional, rule)            null if empty
+//   field.unless(otherwise, name, member, rule)    left out if equal to `otherwise`
+//   field.with_default(otherwise, name, member, rule)  may be missing when read
+//   field.constant(name, value, why)               only this value is read, for formats and versions; `why` may be ""
 //   field.derived(name, value)                     written for readers of the JSON; follows from the members, and is not read
-//   field.renamed(before, name, member, rule)      read by the name that it had before, too
+//   field.renamed(before, name, member, rule)      also read by its former name
 //   field.object(name, declare_members)            an object of some members: declare_members(its field)
-//   field.check(holds, name, rule)                 of what has been read until here
-//   field.has(name)                                it is written, or there to be read
+//   field.check(holds, name, rule)                 a rule on the members read so far
+//   field.has(name)                                true if it is written, or present when read
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,7 @@ struct Text {
   }
 };
 
-// Of a list or map.
+// The rule of a list or map.
 template <typename Rule>
 struct Many {
   std::size_t most;
@@ -89,7 +90,7 @@ constexpr Whole whole(std::int64_t least, std::int64_t most = std::numeric_limit
 constexpr Number number(double least, double most) { return {least, most}; }
 constexpr Number at_least(double least) { return {least, std::numeric_limits<double>::max()}; }
 constexpr Text text(std::size_t most_bytes) { return {most_bytes, false}; }
-constexpr Text lines(std::size_t most_bytes) { return {most_bytes, true}; }  // control characters are welcome
+constexpr Text lines(std::size_t most_bytes) { return {most_bytes, true}; }  // control characters are allowed
 template <typename Rule = AnyValue>
 constexpr Many<Rule> at_most(std::size_t most, const Rule& each = {}) {
   return {most, each};
@@ -157,7 +158,7 @@ class RecordReader {
     if (!holds) record_.refuse(name, rule);
   }
   bool has(std::string_view name) const { return record_.has(name); }
-  // Of a record that refuses keys which were not asked for.
+  // Call last: refuses keys that were not asked for, if the record's source does.
   void end() const {
     if (record_.source().known_keys_only) record_.expect_only(asked_);
   }
@@ -299,7 +300,7 @@ nlohmann::ordered_json value_json(const T& value, const Rule& rule) {
   }
 }
 
-// `rule` as of a member.
+// `rule`: as in a member's declaration.
 template <typename T, typename Json, typename Rule = record::AnyValue>
 T record_from(const BasicJsonField<Json>& field, const Rule& rule = {}) {
   T value{};

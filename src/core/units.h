@@ -8,7 +8,7 @@
 
 namespace plait {
 
-// In bytes, FLOPs and seconds.
+// Prefixes of bytes, FLOPs and seconds.
 constexpr double tera = 1e12, giga = 1e9, micro = 1e-6;
 constexpr double to_ms = 1e3;  // multiplies seconds
 constexpr double kib = 1024, mib = 1024 * kib, gib = 1024 * mib;

@@ -130,8 +130,8 @@ SegmentActivations overlay(SegmentActivations below, const SegmentActivations& a
 // earlier. The gradient of the segment's output belongs to the residual stream: the instruction that computes it writes this
 // rank's rows, and the rest is gathered, as FP8 operands if gathers_operands() says so.
 struct SegmentGradients {
-  View
-      output;  // stash: of SegmentActivations::output, [rows, hidden], or [own rows, hidden] where `output_values` are gathered
+  // stash: of SegmentActivations::output, [rows, hidden], or [own rows, hidden] if `output_values` are gathered
+  View output;
   // stash, attention and mlp with FP8: the scale of all rows of `output`, found by the norm that writes it or, if it is
   // received, by backward_input, f32 [ops::scale_floats]; and the operand, e4m3 [rows, hidden], if that is gathered
   View output_scale, output_values;
