@@ -1,5 +1,4 @@
-// NCCL as a process sets it up, and as its log tells: the environment variables that NCCL reads, and how a communicator was
-// connected.
+// NCCL's environment variables, as a process sets them, and its log, which reports how a communicator was connected.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,7 @@ void settle_nccl_environment(PeerAccessUse access);
 // True if settle_nccl_environment() set the variable, false if the user did.
 bool is_set_for_nccl(const std::string& variable);
 
-// NCCL's log (NCCL_DEBUG=INFO) is read for how a communicator was connected, because no call of NCCL tells by which ways it
-// goes.
+// NCCL's log (NCCL_DEBUG=INFO) is read to learn how a communicator was connected, because no call of NCCL reports the paths.
 
 // Identifies the lines of one rank by its process and GPU. The ranks of a process write to one log.
 struct NcclLogLines {

@@ -14,7 +14,7 @@
 
 namespace plait::comm {
 
-// What is wrong with a word, and where in it. A Meeting adds the rank and the topic.
+// The fault of a word, and its place in it. A Meeting adds the rank and the topic.
 class InvalidWord : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -4,11 +4,10 @@
 // byte is exchanged to tell who it is. A process that polls /proc/net/tcp while a job starts is therefore taken for a rank, and
 // the rank is refused. Three ways were weighed:
 //
+//
 //   * Gloo's TLS transport, with an authority made for each job. Debian's library is built without it; it would encrypt the
-//     ranks'
-//     exchanges at the price of some cores; and a pair still listens for one connection: a stranger who stays silent there, or
-//     fails
-//     the handshake, ends the start instead of being taken for a peer.
+//     ranks' exchanges at the price of some cores; and a pair still listens for one connection: a stranger who stays silent
+//     there, or fails the handshake, ends the start instead of being taken for a peer.
 //   * The device-wide listener of later versions, which reads a sequence number from each caller. A number is guessed at once.
 //   * Making the connections ourselves (comm/tcp/introductions.h), proven before Gloo sees them, and handing the sockets over.
 //

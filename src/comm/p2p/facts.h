@@ -87,7 +87,7 @@ EndFacts end_facts(int rank, Device device, PeerAccessUse access = PeerAccessUse
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// What ranks tell each other of their devices and of the ways between them.
+// The words in which ranks report their devices and the ways between them.
 struct IsGpuRule {
   DeviceKind read(const JsonField& field) const { return field.flag() ? DeviceKind::cuda : DeviceKind::host; }
   bool write(DeviceKind kind) const { return kind == DeviceKind::cuda; }
@@ -158,7 +158,7 @@ class JobFacts {
  public:
   // Collective over the meeting, whose members are the ranks from 0 on. `device`: this rank's, current on the calling thread.
   JobFacts(Device device, PeerAccessUse access, Meeting& meeting);
-  // From given facts: `paths` by rank, and by the other rank of the host.
+  // Made from given facts: `paths` by rank, and by the other rank of the host.
   JobFacts(std::vector<EndFacts> ends, std::vector<std::map<int, PathFacts>> paths)
       : ends_(std::move(ends)), paths_(std::move(paths)) {}
 

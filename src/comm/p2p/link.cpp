@@ -297,7 +297,7 @@ class LinkSetup {
     return make_communicator_link({end_, spec_.device, label(), shared_}, std::move(pair), std::move(beacon));
   }
 
-  // Only those that come before the chosen one are of interest.
+  // Keeps only the transports that are better than the chosen one.
   static void keep_better_than(Transport chosen, std::vector<PassedOver>& passed_over) {
     std::erase_if(passed_over, [&](const PassedOver& p) { return p.transport > chosen; });
   }

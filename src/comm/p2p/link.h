@@ -21,7 +21,7 @@
 
 namespace plait::comm::p2p {
 
-// Which of its owner's buffers a place is: both ends of a link know it by that.
+// Identifies a place by its owner's buffer; both ends of a link use it.
 struct PlaceId {
   int kind = 0, index = 0, slot = 0;  // in the owner's terms, each at least 0
   friend bool operator==(const PlaceId&, const PlaceId&) = default;
@@ -35,8 +35,8 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// What the links of one owner share on this rank, so that many of them take no more streams, and no longer to go, than one.
-// Outlives them. Made with the device current; used by one thread, and by aborts.
+// The resources that the links of one owner share on this rank, so that many links take no more streams and no more time to go
+// than one. Outlives them. Made with the device current; used by one thread, and by aborts.
 //
 // A link that is destroyed waits for its other end, `time_to_go` at most. So do links that were only tried at start-up. The
 // time is shared from begin_to_go() on, which the owner calls before it destroys its links.

@@ -1,4 +1,4 @@
-// Collectives over links: every rank pushes to each other rank the part that one needs, and adds up the parts it receives.
+// Collectives over links: every rank pushes to each other rank the part that it needs, and adds up the parts it receives.
 //
 // A sum over N ranks: each rank owns a slice; the others push theirs to it, and it adds them in rank order, in fp32. So the
 // result is the same on every run, in any order of arrival. A gather: each rank pushes its part to all. Copy engines push long

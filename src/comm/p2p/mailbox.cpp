@@ -10,7 +10,7 @@
 namespace plait::comm::p2p {
 namespace {
 
-// Beyond any wait in a stream's queue, and less than half the circle of counters.
+// Added to a counter, it exceeds every wait in a stream's queue; it is less than half the circle of counters.
 constexpr std::uint32_t past_every_wait = 1u << 30;
 
 std::size_t size_of_all(std::span<const View> parts) {

@@ -13,9 +13,9 @@ namespace plait::comm {
 // not block; nothing has been read from them. Collective; `topic` is used once in the meeting.
 //
 // Each member listens on `address` (a number, of this host) at a free port and tells the others, in the meeting, where and with
-// which random token; of two members the later in the list calls. A connection counts only once the caller has proved that he
-// knows the token (comm/tcp/proof.h), so a stranger who finds the port is dropped, no matter what he sends, and the member
-// whose place he would have taken gets in. The listeners are closed on return.
+// which random token; of two members the later in the list calls. A connection counts only once the caller has proved that it
+// knows the token (comm/tcp/proof.h), so a stranger who finds the port is dropped, no matter what it sends, and the member
+// whose place it would have taken gets in. The listeners are closed on return.
 //
 // CommError naming all members that did not connect within the meeting's time limit (it also mentions the number of strangers,
 // who are not the reason), or at once when the rendezvous is aborted. ConfigError if `address` is loopback and a member is on

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// For its main thread, its watchdog, its signal thread, and a thread that says that it is busy.
+// A rank's main thread, its watchdog, its signal thread, and a thread that says that it is busy have one each.
 constexpr std::size_t connections_of_a_rank = 4;
 constexpr milliseconds look_interval{5'000};  // for dropping callers that have not proved themselves
 constexpr milliseconds longest_wait = std::chrono::hours(24 * 365);
