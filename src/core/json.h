@@ -89,13 +89,13 @@ nlohmann::json::parser_callback_t unique_keys(std::function<void(const std::stri
 // `most_bytes` or is not JSON that parse_json accepts.
 nlohmann::json read_json_file(const std::string& path, std::uint64_t most_bytes, const std::string& hint = "");
 
-// A document: its name in messages, what all of its values have to satisfy, and how a wrong one is refused.
+// A document: its name in messages, the rules for all of its values, and how a wrong value is refused.
 struct JsonSource {
   std::string name;                    // a file, "points.jsonl:3"
   std::string remedy = {};             // at the end of every message: "; measure again"
   bool known_keys_only = false;        // a record refuses keys that it does not declare
   bool null_is_missing = true;         // false: null is a value, of the wrong type
-  bool control_characters = true;      // texts may have some
+  bool control_characters = true;      // texts may contain them
   std::size_t longest_text = 1 << 16;  // bytes, unless the reader says otherwise
   // Throws. Without it: ConfigError "NAME: 'PATH' is VALUE: RULE". `value` is cut to a few bytes; empty: it is missing.
   using Refuse = std::function<void(const std::string& path, const std::string& value, const std::string& rule)>;
@@ -113,17 +113,17 @@ class BasicJsonField {
   BasicJsonField(const Json& json, const JsonSource& source, std::string path = "")
       : json_(&json), source_(&source), path_(std::move(path)) {}
 
-  // `rule`: "must be a number", as it follows on the value.
+  // `rule`: "must be a number", as it follows the value in a message.
   [[noreturn]] void refuse(const std::string& rule) const;
   [[noreturn]] void refuse(std::string_view key, const std::string& rule) const { (*this)[key].refuse(rule); }
 
-  const Json& json() const { return *json_; }  // null where it is missing
+  const Json& json() const { return *json_; }  // null if it is missing
   const JsonSource& source() const { return *source_; }
-  const std::string& path() const { return path_; }  // "facts.layout", "nodes[3].name"; "" of the document
+  const std::string& path() const { return path_; }  // "facts.layout", "nodes[3].name"; "" for the document
   bool is_there() const { return json_ != &nothing() && !(source_->null_is_missing && json_->is_null()); }
   bool has(std::string_view key) const { return (*this)[key].is_there(); }
 
-  BasicJsonField operator[](std::string_view key) const;  // is_there() or not; refuses what is no object
+  BasicJsonField operator[](std::string_view key) const;  // is_there() or not; refuses a value that is no object
   std::vector<BasicJsonField> items(std::size_t most = no_limit) const;
   std::vector<std::pair<std::string, BasicJsonField>> members(std::size_t most = no_limit) const;
 
@@ -133,14 +133,14 @@ class BasicJsonField {
   bool flag() const;
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
   std::uint64_t natural() const;
-  double number(double least = -no_bound, double most = no_bound) const;  // finite, whatever the bounds
+  double number(double least = -no_bound, double most = no_bound) const;  // finite even without bounds
   template <Named E>
   E choice() const {
     const std::optional<E> value = named<E>(text(no_limit));
     if (!value) refuse("must be " + names_listed<E>());
     return *value;
   }
-  // `otherwise` where it is missing.
+  // `otherwise` if it is missing.
   bool flag_or(bool otherwise) const { return is_there() ? flag() : otherwise; }
   std::string text_or(const std::string& otherwise) const { return is_there() ? text() : otherwise; }
   std::int64_t whole_or(std::int64_t otherwise, std::int64_t least, std::int64_t most) const {

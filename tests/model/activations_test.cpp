@@ -1,4 +1,4 @@
-// What is kept from forward to backward.
+// The tensors kept from forward to backward.
 #include "model/activations.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ TEST(Activations, NormedHeadsCostMemoryOnlyWithoutRecomputation) {
     EXPECT_EQ(saved_by_attention(true, recompute), saved_by_attention(false, recompute));
 }
 
-// Without recomputation: one byte of what products read instead of two. What attention wrote its own backward reads as well.
+// Without recomputation, inputs of products keep one byte per element instead of two. Attention's output is kept too, for
+// attention's own backward.
 TEST(Activations, OfWhatFp8ProductsReadTheOperandsAreKept) {
   ModelShape s;
   s.layers = 2, s.hidden = 64, s.heads = 8, s.kv_heads = 2, s.head_dim = 16, s.ffn = 128, s.vocab = s.padded_vocab = 128;
@@ -41,8 +42,8 @@ TEST(Activations, OfWhatFp8ProductsReadTheOperandsAreKept) {
   EXPECT_EQ(saved(5, true), saved(5, false)) << "the head has no FP8 products";
 }
 
-// Ranks that split rows round and gather what first products read: the norm's output, and the gradient of the segment's output
-// unless that is received. The head and the embedding have no such products.
+// Ranks that split rows round and gather the inputs of first products: the norm's output, and the gradient of the segment's
+// output unless that is received. The head and the embedding have no such products.
 TEST(Activations, OperandsOfFirstProductsAreGatheredInFp8) {
   ModelShape s;
   s.layers = 2, s.hidden = 64, s.heads = s.kv_heads = 8, s.head_dim = 8, s.ffn = 128, s.vocab = s.padded_vocab = 128;

@@ -1,4 +1,4 @@
-// A sequence of several documents is what these are by themselves.
+// A sequence of several documents gives the same results as the documents alone.
 #include <gtest/gtest.h>
 
 #include <cmath>

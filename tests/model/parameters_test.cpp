@@ -36,7 +36,7 @@ TEST(Parameters, OnlyMatricesDecay) {
   }
 }
 
-// However narrow they are.
+// Even the narrowest ones.
 TEST(Parameters, MatricesOfOneColumnAreMatrices) {
   ModelShape s = gpt2_124m();
   s.layers = 1, s.hidden = 1, s.heads = 2, s.kv_heads = 2, s.head_dim = 2, s.ffn = 2;
@@ -50,8 +50,8 @@ TEST(Parameters, MatricesOfOneColumnAreMatrices) {
   }
 }
 
-// A rank sees its own heads, so the sum over the tensor group completes the gradients of their gains, and one rank stands for
-// all.
+// A rank sees only its own heads, so the sum over the tensor group completes the gradients of their gains, and one rank counts
+// for all.
 TEST(Parameters, WhatIsOfOwnHeadsOrOwnRowsIsPartOfASumOverTheTensorGroup) {
   ModelShape s = gpt2_124m();
   s.qk_norm = true;

@@ -1,4 +1,4 @@
-// Work of segments, held against the counts that everybody uses for transformers.
+// Work of segments against the usual counts for transformers.
 #include "model/segment_work.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(SegmentWork, IsTwoFlopsAParameterForwardAndFourBackward) {
   }
 }
 
-// A window of 8 in a sequence of 32: rows see 1, 2, .. 8, 8, ..; as a surface 8 * 32 - 8 * 8 / 2 of the 32 * 32 / 2.
+// A window of 8 in a sequence of 32: rows see 1, 2, .. 8, 8, ..; as an area 8 * 32 - 8 * 8 / 2 of the 32 * 32 / 2.
 TEST(SegmentWork, AWindowHidesTheRest) {
   SegmentSizes s = sizes(1, false);
   const double all = segment_work(s, 1).forward.attention_flops;
@@ -74,28 +74,28 @@ TEST(SegmentWork, Fp8IsForProductsOfAttentionAndMlpAndRoundsTheirOperands) {
         EXPECT_DOUBLE_EQ(products(fp8.*part), products(plain.*part));
         EXPECT_DOUBLE_EQ((fp8.*part).fp8_flops, rounds ? products(plain.*part) : 0) << segment;
         EXPECT_EQ((plain.*part).fp8_flops, 0);
-        const bool quantizes = rounds && part != &SegmentWork::backward_weight;  // that finds its operands as it needs them
+        const bool quantizes = rounds && part != &SegmentWork::backward_weight;  // backward_weight finds its operands quantized
         EXPECT_EQ((fp8.*part).memory_bytes > (plain.*part).memory_bytes, quantizes) << segment;
       }
       if (!rounds) continue;
       const bool mlp = s.shape.kind(segment) == SegmentKind::mlp;
       const double rows = 4 * 32, in = mlp ? 2 * 192 : 3 * 64, out = mlp ? 192 : 64;
-      // Read for the scale, unless a norm, SwiGLU or its derivative finds that, read once more, and written in the forms that
-      // are of use.
+      // The operand is read for its scale (unless a norm, SwiGLU or its derivative finds that), read again, and written in the
+      // forms that are needed.
       const double forms = recompute == Recompute::none ? 2 : 1, scale = mlp ? 0 : 2;
       EXPECT_DOUBLE_EQ(fp8.forward.memory_bytes - plain.forward.memory_bytes,
                        rows * (64 * (2 + forms) + out * (scale + 2 + forms)));
       const double again = recompute == Recompute::none ? 0 : 64 * (2 + 2) + out * (2 + 1);
       EXPECT_DOUBLE_EQ(fp8.backward_input.memory_bytes - plain.backward_input.memory_bytes,
                        rows * (64 * (2 + 2) + in * (scale + 2 + 2) + again));
-      // Products read a byte less of each element of their operands.
+      // Products read one byte less per element of their operands.
       EXPECT_DOUBLE_EQ(plain.forward.matrix_bytes - fp8.forward.matrix_bytes, (rows + in) * 64 + (rows + 64) * out);
       EXPECT_DOUBLE_EQ(plain.backward_weight.matrix_bytes - fp8.backward_weight.matrix_bytes, rows * (64 + in + out + 64));
       if (recompute == Recompute::none) {
         EXPECT_DOUBLE_EQ(plain.backward_input.matrix_bytes - fp8.backward_input.matrix_bytes,
                          (rows + out) * 64 + (rows + 64) * in);
       }
-      // The gradients of biases are summed while they are rounded.
+      // The gradients of biases are summed during rounding.
       EXPECT_DOUBLE_EQ(plain.backward_weight.memory_bytes - fp8.backward_weight.memory_bytes, rows * (64 + in) * 2);
       EXPECT_LT(fp8.forward_last.matrix_flops, fp8.forward.matrix_flops);
       EXPECT_LT(fp8.input_last.matrix_flops, fp8.backward_input.matrix_flops);

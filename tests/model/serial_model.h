@@ -1,4 +1,4 @@
-// A whole transformer on one host stream, without programs or flat buffers: the smallest thing that can be differentiated.
+// A whole transformer on one host stream, without programs or flat buffers: the smallest differentiable unit.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ class SerialModel {
       for (const TensorSpec& spec : norm) memory.push_back(tensor(spec.shape, spec.dtype).data);
       norms_.push_back(bind_norm(norm, memory));
     }
-    // One stash for all segments; outputs' gradients take turns in two.
+    // One stash for all segments; the gradients of outputs alternate between two buffers.
     residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}),
                  tensor({options.micro_batch.rows(), options.shape.hidden})};
     norm_gradient_ = tensor({options.micro_batch.rows(), options.shape.hidden});
@@ -80,7 +80,7 @@ class SerialModel {
     }
   }
 
-  // Mean loss; gradients too when `backward` (accumulate: on top of what is there).
+  // Returns the mean loss; with `backward` also computes gradients (accumulate: adds to the present ones).
   double run(bool backward, bool accumulate = false) {
     const int head = options_.shape.head_segment();
     const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));

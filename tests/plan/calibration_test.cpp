@@ -1,4 +1,4 @@
-// Measured figures: how they are kept, and that costs follow them.
+// Calibrations: their file format, and costs that follow them.
 #include "plan/calibration.h"
 
 #include <gmock/gmock.h>
@@ -106,14 +106,14 @@ TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   EXPECT_DOUBLE_EQ(without_head.cost({InstructionKind::forward, 1}).seconds, 0.55e-3);
   EXPECT_FALSE(exact.extrapolated());
   EXPECT_FALSE(without_head.extrapolated());
-  // Twice the rows: nominal time × what the nearest was off.
+  // Twice the rows: the nominal time × the ratio at the nearest measurement.
   SegmentCosts twice(measured, measured_sizes(2, 8), true), plain(nominal, measured_sizes(2, 8), true),
       plain_4(nominal, measured_sizes(2, 4), true);
   EXPECT_DOUBLE_EQ(
       twice.cost({InstructionKind::forward, 1}).seconds,
       plain.cost({InstructionKind::forward, 1}).seconds * 0.6e-3 / plain_4.cost({InstructionKind::forward, 1}).seconds);
   EXPECT_TRUE(twice.extrapolated());
-  // The MLP and the head were not measured at all: nominal.
+  // The MLP and the head were not measured at all, so they stay nominal.
   for (const int segment : {2, 7}) {
     EXPECT_DOUBLE_EQ(exact.cost({InstructionKind::forward, segment}).seconds,
                      plain_4.cost({InstructionKind::forward, segment}).seconds);
@@ -132,7 +132,7 @@ TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {
   EXPECT_EQ(costs.seconds(Collective::all_gather, 1, 1e9, ring), 0);
 }
 
-// Pairs of several kinds were measured; the way that is found later bounds the speed.
+// Pairs of several kinds were measured; the bandwidth of the way, known later, bounds the rest.
 TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = Calibration()};
   const RingSpeed slow{.gb_per_s = 1e6, .latency_us = 1}, far{.gb_per_s = 1e6, .latency_us = 1000};
@@ -150,7 +150,7 @@ TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
   EXPECT_LT(both, 1e-4);
 }
 
-// One start for all ranks in place of one for each, for SMs.
+// A kernel starts once for all ranks instead of once for each, at the price of SMs.
 TEST(CommunicationCosts, KernelsPushSoonerAndSlowComputeDown) {
   const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   const CommunicationCosts costs(machine);
@@ -163,7 +163,7 @@ TEST(CommunicationCosts, KernelsPushSoonerAndSlowComputeDown) {
     EXPECT_GT(kernel.compute_slowdown, engines.compute_slowdown + 0.1);
     EXPECT_GT(kernel.slowed_by_compute, 0);
     EXPECT_EQ(costs.pushes(Collective::all_gather, ranks, bytes, 0, 999'999).seconds, engines.seconds) << "too long for it";
-    // What copies of engines cost compute was measured, and no engine copies beside the kernel.
+    // The slowdown by copy engines was measured, and none works beside the kernel.
     Machine measured = machine;
     measured.calibration.emplace().message_slowdown = 0.08;
     const CommunicationCosts beside(measured);

@@ -1,4 +1,4 @@
-// The simulator's model, as simple as it can be said: small steps of time, and everything looked at anew in each.
+// The simulator's model in its simplest form: small time steps, with everything looked at again in each.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,7 @@
 
 namespace plait::plan {
 
-// Shares no code with the simulator but the order of rings. Steps are cut short where something is over, so that ends are
-// exact.
+// Shares no code with the simulator except the order of rings. A step is cut short when something ends, so that ends are exact.
 class FluidOracle {
  public:
   struct Run {
@@ -79,7 +78,7 @@ class FluidOracle {
     return list;
   }
 
-  // What the head is at, if its waits are over.
+  // The party for the head's next instruction, if its waits are over.
   std::optional<Party> ready(std::size_t h) {
     const Head& head = heads_[h];
     const std::vector<int> order = list(head);
@@ -90,7 +89,7 @@ class FluidOracle {
       if (step >= 0 && of(head.rank, step, w).end < 0) return std::nullopt;
     }
     Run& run = runs_[at(head.rank)][set_.program(head.rank).instructions.size() * at(party.step) + at(party.instruction)];
-    if (run.begin >= 0) return std::nullopt;  // it is going on
+    if (run.begin >= 0) return std::nullopt;  // it is running
     if (run.came < 0) run.came = now_;
     return party;
   }

@@ -1,4 +1,4 @@
-// Several rings for one collective, over hosts with several NICs: what placements cost, and what the simulator makes of them.
+// Several rings for one collective, over hosts with several NICs: placement costs and simulated times.
 #include "topology/host_rings.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ Traffic all_reduces(const parallel::Layout& layout) {
   return test::traffic(layout, {.data = 2.0 * (layout.size(Axis::data) - 1) / layout.size(Axis::data) * tensor_gb});
 }
 
-// Of one step, which does nothing else, with the latencies of all rounds as the cost has them.
+// Seconds of one step that does nothing else, with the latencies of all rounds as in the placement cost.
 double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpus, double hop_latency_us) {
   using parallel::InstructionKind;
   using parallel::StreamRole;
@@ -53,7 +53,7 @@ double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::ve
   return merged.step_seconds;
 }
 
-// What an all-reduce over all GPUs takes by the cost; the simulator has to agree.
+// The placement cost of an all-reduce over all GPUs; the simulator must agree.
 double all_reduce_seconds(const topology::Graph& graph) {
   topology::Fabric fabric(graph);
   const Traffic traffic = all_reduces(parallel::make_layout(1, fabric.gpus(), 1));
@@ -119,7 +119,7 @@ TEST(HostRings, AreAsFastAsRailsOrTheSwitchWithinHosts) {
   EXPECT_NEAR(all_reduce_seconds({.hosts = 4, .gpus = 8, .nics = 8}), seconds_at(8 * 25, 32), 1e-12);
 }
 
-// Without NVLink, what goes to the next member (3/4 of the bytes) and what goes to the NIC (1/4) shares a GPU's PCIe link.
+// Without NVLink, the bytes to the next member (3/4) and to the NIC (1/4) share a GPU's PCIe link.
 TEST(HostRings, ShareTheLinksOfTheirMembers) {
   topology::Graph graph = Cluster{.nics = 4, .nic_gb_per_s = 60}.graph();
   std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::nvlink; });
@@ -155,7 +155,7 @@ TEST(HostRings, OfGroupsThatUseTheSameNicsShareThem) {
   EXPECT_NEAR(simulated(four, traffic, together, 6 * latency_us), bytes / 50e9 + latencies, 1e-12);
 }
 
-// GPUs of a host change their numbers.
+// The GPUs of a host are renumbered.
 TEST(HostRings, DoNotDependOnTheNumbersOfGpus) {
   std::mt19937 random(3);
   for (const int nics : {2, 4}) {
@@ -201,7 +201,7 @@ TEST(HostRings, GetNoSlowerByBandwidth) {
       if (random() % 4 == 0) edge.gb_per_s *= 1 + static_cast<double>(random() % 100) / 200;
     }
     topology::Fabric after(graph);
-    // The promise holds while routes stay.
+    // The cost must not rise as long as routes stay.
     bool same_routes = true;
     for (int from = 0; from < before.gpus(); ++from) {
       for (int to = 0; to < before.gpus(); ++to)
@@ -220,7 +220,7 @@ TEST(HostRings, GetNoSlowerByBandwidth) {
   EXPECT_GT(faster, 60);
 }
 
-// No placement is cheaper than the bound: of many at random, and of the one found.
+// No placement is cheaper than the bound: neither random ones nor the one found.
 TEST(HostRings, StayAboveTheLowerBound) {
   std::mt19937 random(23);
   for (const Cluster& cluster : {Cluster{}, Cluster{.nics = 2}, Cluster{.nics = 1}, Cluster{.nic_gb_per_s = 200},

@@ -1,4 +1,4 @@
-// Steps of GPT-3 on machines of any size, simulated.
+// Simulated steps of GPT-3 on machines of any size.
 #pragma once
 
 #include <sys/resource.h>
@@ -12,7 +12,7 @@
 
 namespace plait::plan::test {
 
-// GPT-3's 96 blocks, bf16: the programs as a training run makes them.
+// GPT-3's 96 blocks in bf16: the programs of a training run.
 inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batches) {
   Config config;
   config.model.layers = 96, config.model.hidden = 12288, config.model.heads = 96, config.model.vocab = 50304,
@@ -28,7 +28,7 @@ inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batch
 inline constexpr unsigned million =
     1U << 20;  // a power of two: then an odd multiple gives every smaller rank another remainder
 
-// About what an H100 does: 5 % of the work differs from rank to rank if `differs`.
+// Roughly an H100; if `differs`, 5 % of the work differs from rank to rank.
 inline WorkOf h100_work(const parallel::ProgramSet& set, bool differs) {
   return [&set, differs](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);

@@ -1,4 +1,4 @@
-// Predictions from nominal figures, held against steps that plait was measured to take: docs/planner.md shows the same table.
+// Predictions from nominal figures against measured steps of plait; docs/planner.md shows the same table.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -20,7 +20,7 @@ struct MeasuredStep {
   const char* source;
 };
 
-// On H200; bf16, if it does not say FP8. Of several figures in a source the middle one.
+// Steps on H200, in bf16 unless they say FP8. Where a source has several figures, the middle one.
 const std::vector<MeasuredStep>& measured_steps() {
   static const std::vector<MeasuredStep> steps = {
       {"GPT-2 124M, 32 sequences", "gpt2-124m", 1, 1024, 32, 32, {}, 53.5, "performance.md, one GPU"},
@@ -296,7 +296,7 @@ TEST(MeasuredSteps, ArePredictedWithinATenth) {
   }
 }
 
-// On one H100 of 700 W (planner.md).
+// Measured on one H100 of 700 W (planner.md).
 TEST(MeasuredSteps, OfOneH100ArePredictedWithinATenth) {
   const std::vector<std::string> all_again = {"parallel.recompute=full"};
   const std::vector<MeasuredStep> steps = {
@@ -317,7 +317,7 @@ TEST(MeasuredSteps, OfOneH100ArePredictedWithinATenth) {
   }
 }
 
-// What a rank of tensor 2 on H100 computes where nothing runs beside it (overlap.md, measured).
+// The compute of a rank of tensor 2 on H100 with nothing running beside it (overlap.md, measured).
 TEST(MeasuredSteps, ComputeOnH100IsPredictedWithinATenth) {
   const MeasuredStep step{"2.78B, tensor 2, 8 × 1",
                           "gpt-2.8b",
@@ -333,7 +333,7 @@ TEST(MeasuredSteps, ComputeOnH100IsPredictedWithinATenth) {
   EXPECT_NEAR(ms / step.ms, 1, 0.1);
 }
 
-// What a plan claims of them, and of what it has not measured.
+// A prediction states an interval: 10 % on devices whose bf16 steps were measured, wider otherwise.
 TEST(MeasuredSteps, OfOtherDevicesAPredictionIsAnInterval) {
   for (const std::string& name : topology::nominal_profile_names()) {
     const topology::DeviceProfile profile = topology::nominal_profile(name);

@@ -1,4 +1,4 @@
-// Planned schedules for a machine: from its times, within its memory, the same for everybody.
+// Planned schedules for a machine: by its times, within its memory, reproducible.
 #include "plan/pass_planning.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr std::int64_t words = 2048;
 constexpr double mebibyte = 1024 * 1024;
 
-// A head that is as large as four blocks, on the last stage.
+// A model whose head, on the last stage, is as large as four blocks.
 constexpr const char* uneven = R"(
 model: {layers: 10, hidden: 256, heads: 8, vocab: 2048, tie_embeddings: false}
 data: {tokenizer: random, sequence_length: 64}
@@ -30,7 +30,7 @@ train: {steps: 1, global_batch: 12, micro_batch: 1}
 parallel: {data: 1, pipeline: 4, schedule: planned}
 )";
 
-// Slow enough that computing takes longer than starting it; with so much memory for plans.
+// A GPU slow enough that computing takes longer than starting it; plans may use this much memory.
 Machine small_gpu(double memory_mib = 16 * 1024) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
@@ -62,7 +62,7 @@ TEST_F(PassPlanningTest, IsPredictedNoSlowerThanTheNamedOnesOfTheSameStages) {
                            "train.global_batch=7", "parallel.recompute=full", "parallel.tensor=2", "parallel.data=2"}) {
     const double seconds = evaluated({keys}).step_seconds;
     for (const char* named : {"gpipe", "1f1b", "zb-h1"}) {
-      // What the simulator knows and the list does not: compute beside communication, collectives at the end.
+      // The tolerance covers effects that only the simulator has: compute beside communication, collectives at the end.
       EXPECT_LE(seconds, 1.01 * evaluated({keys, std::string("parallel.schedule=") + named}).step_seconds)
           << keys << ' ' << named;
     }
@@ -74,7 +74,7 @@ TEST_F(PassPlanningTest, KeepsToTheMemoryThatThereIs) {
   const double ample = evaluated({}).most_bytes() / mebibyte,
                least = evaluated({"train.global_batch=1"}).most_bytes() / mebibyte;
   ASSERT_GT(ample, least + 4);
-  double before = 0;  // it takes longer in less
+  double before = 0;  // seconds; less memory takes longer
   for (const double share : {0.9, 0.5, 0.2}) {
     const double memory = least + share * (ample - least);
     const Evaluation tight = evaluated({}, small_gpu(memory));
@@ -85,7 +85,7 @@ TEST_F(PassPlanningTest, KeepsToTheMemoryThatThereIs) {
   // The fullest rank of zb-h1 needs more, so it could not run.
   const double less = least + 0.8 * (evaluated({"parallel.schedule=zb-h1"}).most_bytes() / mebibyte - least);
   EXPECT_LE(evaluated({}, small_gpu(less)).most_bytes(), less * mebibyte);
-  // 1F1B splits no backward, so it keeps fewer gradients.
+  // 1F1B does not split the backward, so it keeps fewer gradients.
   const Evaluation named = evaluated({"parallel.schedule=1f1b"});
   const Evaluation as_much = evaluated({}, small_gpu(named.most_bytes() / mebibyte));
   EXPECT_LE(as_much.most_bytes(), named.most_bytes());
@@ -93,7 +93,7 @@ TEST_F(PassPlanningTest, KeepsToTheMemoryThatThereIs) {
   EXPECT_THAT(error_of<ConfigError>([&] { planned({}, small_gpu(least / 2)); }), HasSubstr("does not fit"));
 }
 
-// The search for what fits finds no worse passes in more memory.
+// With more memory, the search finds no worse passes.
 TEST_F(PassPlanningTest, IsNoSlowerInMoreMemory) {
   for (const char* chunks : {"parallel.virtual_stages=1", "parallel.virtual_stages=2"}) {
     const double ample = evaluated({chunks}).most_bytes() / mebibyte,

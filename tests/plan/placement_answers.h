@@ -27,17 +27,17 @@ inline double weakest_of_chain(topology::Fabric& fabric, const PlacementResult& 
   return weakest;
 }
 
-// A stage on each GPU, only forward messages, so many that filling takes nearly no time.
+// A stage on each GPU, only forward messages, so many that the fill hardly counts.
 inline PlacementResult pipeline_chain(topology::Fabric& fabric) {
   return place(fabric, traffic(parallel::make_layout(fabric.gpus(), 1, 1), {.forward = 1, .messages = 1e6}));
 }
 
-// Disjoint pairs; of an odd number of GPUs one is left out.
+// Disjoint pairs; an odd number of GPUs leaves one out.
 inline PlacementResult tensor_pairs(topology::Fabric& fabric) {
   return place(fabric, traffic(parallel::make_layout(1, fabric.gpus() / 2, 2), {.tensor = 1}));
 }
 
-// Pairs first: their bytes are a thousand times as many.
+// Pairs matter most: their bytes are a thousand times as many.
 inline PlacementResult tensor2_pipeline(topology::Fabric& fabric) {
   return place(fabric,
                traffic(parallel::make_layout(fabric.gpus() / 2, 1, 2), {.tensor = 1000, .forward = 1, .messages = 1e6}));

@@ -62,7 +62,7 @@ TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
 TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
   topology::Graph graph = test::two_sockets();
   graph.edges[4].gb_per_s = 100;
-  // As wide as it likes, but slow: 0-1 by NVLink costs 50 us a round.
+  // Wide enough, but slow: 0-1 by NVLink costs 50 us a round.
   graph.edges[5].latency_us = 50;
   topology::Fabric fabric(graph);
   Rings rings(fabric);
@@ -75,7 +75,7 @@ TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
   ASSERT_EQ(four.choices.size(), 1U);  // 0-2-1-3 is as wide as any other with 2-3 in it, and avoids 0-1
   EXPECT_EQ(four.choices[0].latency_us, 4);
   graph.edges[0].gb_per_s = 11;
-  graph.edges[4].gb_per_s = 10;  // 0-1 is now needed for 12, as the other ways are of 10
+  graph.edges[4].gb_per_s = 10;  // 0-1 is now needed for 12, as the other ways have 10
   topology::Fabric narrower(graph);
   Rings others(narrower);
   Ring& both = others.of(members);
@@ -84,7 +84,7 @@ TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
 }
 
 TEST(PlacementCost, WiderOrQuickerIsAChoice) {
-  // A ring of wide slow links round a square whose other ways are narrow and quick.
+  // A ring of wide slow links around a square whose other ways are narrow and quick.
   topology::Graph graph = test::two_sockets();
   graph.edges.pop_back();
   for (int i = 0; i < 4; ++i) {
@@ -180,7 +180,7 @@ std::vector<int> random_placement(std::mt19937& random, int gpus, int ranks) {
 
 const Amounts everything = {.tensor = 4, .data = 1, .tied = 0.3, .forward = 0.7, .backward = 0.5};
 
-// GPUs get other numbers and stand at other places of the list of nodes.
+// GPUs get other numbers and other places in the list of nodes.
 TEST(PlacementCost, DoesNotDependOnTheNumbersOfGpus) {
   std::mt19937 random(11);
   for (const std::string& name : test::machines_of_up_to_8()) {
@@ -204,7 +204,7 @@ TEST(PlacementCost, DoesNotDependOnTheNumbersOfGpus) {
         pair.from = node_of[static_cast<std::size_t>(pair.from)], pair.to = node_of[static_cast<std::size_t>(pair.to)];
       std::vector<int> numbers;
       for (int node : gpus) numbers.push_back(graph.nodes[static_cast<std::size_t>(node)].index);
-      // Numbers change within the host.
+      // Numbers change only within a host.
       std::vector<int> host_of;
       for (int node : moved) host_of.push_back(relabelled.nodes[static_cast<std::size_t>(node)].host);
       for (int host : std::set<int>(host_of.begin(), host_of.end())) {
@@ -251,7 +251,7 @@ TEST(PlacementCost, MoreBandwidthNeverMakesItHigher) {
       topology::Graph wider = machines[m];
       wider.pairs.clear();
       topology::Fabric before(wider);
-      // One edge, or many by different factors.
+      // One edge is widened, or many by different factors.
       const unsigned edges = round % 2 == 0 ? 1 : 1 + static_cast<unsigned>(random() % wider.edges.size());
       for (unsigned i = 0; i < edges; ++i) wider.edges[random() % wider.edges.size()].gb_per_s *= factor();
       topology::Fabric after(wider);

@@ -1,5 +1,5 @@
-// Real machines' files in a folder that PLAIT_TOPOLOGIES names, with the best placements of each in an expected.json beside
-// them: for `pipeline_chain` and `tensor_pairs` the `best` weakest link, for `tensor2_pipeline` the best two.
+// Real machines' files in the folder PLAIT_TOPOLOGIES, with the best placements of each in an expected.json beside them: for
+// `pipeline_chain` and `tensor_pairs` the `best` weakest link, for `tensor2_pipeline` the best two.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

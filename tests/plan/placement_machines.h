@@ -15,7 +15,7 @@
 
 namespace plait::plan::test {
 
-// Tests that try much do an eighth of it with the address sanitizer.
+// With the address sanitizer, long tests do an eighth of their work.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr int thinning = 8;
 #else
@@ -33,7 +33,7 @@ inline const std::vector<std::string>& machines_of_up_to_8() {
   return names;
 }
 
-// The same amounts for all pipeline ranks: GB per step of tensor, data and tied rings and of each direction of the pipeline, in
+// The same amounts for all pipeline ranks, in GB per step: tensor, data and tied rings, and each direction of the pipeline, in
 // `messages` messages.
 struct Amounts {
   double tensor = 0, data = 0, tied = 0, forward = 0, backward = 0;
@@ -80,7 +80,7 @@ inline int add_node(topology::Graph& graph, topology::NodeKind kind, const std::
   return static_cast<int>(graph.nodes.size()) - 1;
 }
 
-// Two sockets with two GPUs each: all that goes from one to the other crosses one link.
+// Two sockets with two GPUs each: all traffic between them crosses one link.
 inline topology::Graph two_bare_sockets() {
   using topology::LinkKind;
   using topology::NodeKind;
@@ -173,7 +173,7 @@ inline topology::Graph rail_cluster(int hosts, int hosts_in_pod = 1 << 20) {
   return graph;
 }
 
-// Hosts whose NICs and links are for the test to choose.
+// Hosts with configurable NICs and links.
 struct Cluster {
   int hosts = 2, gpus = 4, nics = 4;  // GPUs share NICs evenly, neighbours one
   double nvlink_gb_per_s = 300, pcie_gb_per_s = 100, nic_gb_per_s = 25;

@@ -1,4 +1,4 @@
-// The search against all placements there are, costed one by one.
+// The search against all possible placements, costed one by one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct Enumerated {
   std::vector<int> first_best;
 };
 
-// Every choice of GPUs in every order: nothing is left out.
+// Tries every choice of GPUs in every order, without exception.
 void try_all(CostModel& model, std::vector<int>& gpu_of_rank, std::vector<bool>& used, std::size_t rank,
              std::vector<std::pair<double, std::vector<int>>>* all, Enumerated& found) {
   if (rank == gpu_of_rank.size()) {
@@ -43,7 +43,7 @@ Enumerated try_all(CostModel& model) {
   std::vector<int> gpu_of_rank(static_cast<std::size_t>(model.traffic().layout.ranks()));
   std::vector<bool> used(static_cast<std::size_t>(model.fabric().gpus()), false);
   try_all(model, gpu_of_rank, used, 0, nullptr, found);
-  // The lexicographically first one of all that are as good, for a later one may be better by a rounding error.
+  // The lexicographically first of all equally good ones; a later one may be better by a rounding error.
   return found;
 }
 
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, PlacementOracle, testing::ValuesIn(test::mach
   return name;
 });
 
-// Where groups over several hosts have as many rings as NICs, and share them with others or not.
+// Groups over several hosts have as many rings as NICs, shared with others or not.
 TEST(PlacementOracleOnSeveralHosts, NoPlacementIsCheaperThanTheOneFound) {
   for (const test::Cluster& cluster : {test::Cluster{.gpus = 3, .nics = 3}, test::Cluster{.gpus = 3, .nics = 2},
                                        test::Cluster{.hosts = 3, .gpus = 2, .nics = 2, .nvlink_gb_per_s = 30}}) {
@@ -122,7 +122,7 @@ TEST(PlacementOracleOnRandomMachines, NoPlacementIsCheaperThanTheOneFound) {
       Traffic traffic = test::traffic(
           layout,
           {.tensor = gb(random), .data = gb(random), .tied = gb(random), .forward = gb(random), .backward = gb(random)});
-      // Ends of a pipeline have other amounts than its middle; with virtual stages it is closed to a ring.
+      // The ends of a pipeline have other amounts than its middle; with virtual stages it is closed to a ring.
       traffic.of(parallel::groups::replicas).front().bytes *= gb(random);
       traffic.of(parallel::groups::tensor).back().bytes *= gb(random);
       if (layout.size(Axis::pipeline) > 2 && round % 2 == 0) {

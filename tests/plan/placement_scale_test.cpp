@@ -1,4 +1,4 @@
-// Placement beyond the reach of the exact search, and against it where both can be had.
+// Placement beyond the reach of the exact search, and against it where both are possible.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -36,7 +36,7 @@ void expect_tensor_groups_within_hosts(const PlacementResult& placed, const topo
 
 struct Case {
   parallel::Layout layout;
-  double factor;  // of the lower bound that the answer may have
+  double factor;  // answer / lower bound, at most
 };
 
 TEST(PlacementAtScale, AThousandGpusOnRails) {
@@ -64,13 +64,13 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
     EXPECT_LE(placed.cost.seconds, placed.order.seconds);
   }
   EXPECT_LT(seconds_since(start), 20);
-  // The last one's bound is as low as it is because two members of a tensor group in each host, which have a ring each, leave
-  // room for four stages there: for this traffic, of few latencies, that is cheaper than a stage in each host.
+  // The last bound is so low because two members of a tensor group in each host, which have a ring each, leave room for four
+  // stages there. For this traffic, with few latencies, that is cheaper than one stage in each host.
   const parallel::Layout layout = parallel::make_layout(128, 1, 8);
   PlacementOptions four_stages_a_host;
   four_stages_a_host.strategy = PlacementStrategy::given;
   for (int stage = 0; stage < 128; ++stage) {
-    // To and fro, so that one host's last stage and the next one's first are on one rail.
+    // Back and forth, so that one host's last stage and the next one's first are on one rail.
     const int place = stage / 4 % 2 == 0 ? stage % 4 : 3 - stage % 4;
     for (int t = 0; t < 8; ++t) four_stages_a_host.given.push_back(8 * (stage / 4 * 4 + t / 2) + 2 * place + t % 2);
   }
@@ -100,7 +100,7 @@ TEST(PlacementAtScale, TensorGroupsDoNotStraddleHostsThatTheyDoNotFill) {
   EXPECT_LT(placed.cost.of(parallel::groups::tensor).seconds, 0.9 * placed.order.of(parallel::groups::tensor).seconds);
 }
 
-// Hosts are numbered across pods in turn; pipelines must not follow these numbers.
+// Hosts are numbered across pods alternately; pipelines must not follow these numbers.
 TEST(PlacementAtScale, HostsOfOnePodAreNeighbours) {
   topology::Graph graph = test::rail_cluster(16, 8);
   for (topology::Node& node : graph.nodes) {

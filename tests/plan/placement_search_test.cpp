@@ -26,7 +26,8 @@ TEST(Placement, EightStagesOfADgx1VFollowItsDoubleLinks) {
   EXPECT_EQ(placed.order.messages.narrowest.link, "SYS");
 }
 
-// Two bridges, 0-2 and 1-3, and four ranks of which each has a data partner and a pipeline partner: what sends more gets them.
+// Two bridges, 0-2 and 1-3, and four ranks with a data partner and a pipeline partner each: the larger traffic gets the
+// bridges.
 TEST(Placement, BridgesGoToWhateverSendsMore) {
   topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   const auto bridged = [&](double data, double pipeline) {
@@ -74,7 +75,7 @@ TEST(Placement, AtAnNvSwitchAllPlacementsTieAndTheAnswerIsTheOrder) {
 
 struct Answer {
   const char* machine;
-  double chain, pairs, both_pairs, both_chain;  // the weakest links in GB/s, by hand
+  double chain, pairs, both_pairs, both_chain;  // the weakest links in GB/s, computed by hand
 };
 
 // NV1 and NV2 of a pasted matrix are 20.6 and 41.2, NV4 82.4; NV4 of sm86 48; 18 lanes of sm90 370.8; PCIe 12, sockets 8.
@@ -183,7 +184,7 @@ TEST(Placement, AStoppedSearchKeepsAValidBoundAndAPlacement) {
   }
 }
 
-// Every permutation that Symmetry gives keeps every cost; and where it finds GPUs alike it has one to show.
+// Every permutation from Symmetry preserves every cost, and any GPUs that it finds alike have a permutation.
 TEST(Placement, GpusTakenForAlikeAre) {
   std::mt19937 random(31);
   int alike_pairs = 0;
@@ -200,7 +201,7 @@ TEST(Placement, GpusTakenForAlikeAre) {
         ++alike_pairs;
         EXPECT_FALSE(fixed >> gpu & 1U);
         const auto permutation = symmetry.permutation(fixed, gpu, other);
-        if (!permutation) continue;  // by several steps only
+        if (!permutation) continue;  // only by several permutations
         EXPECT_EQ((*permutation)[static_cast<std::size_t>(gpu)], other);
         for (const parallel::Layout& layout : test::layouts_of(fabric.gpus())) {
           CostModel model(rings, test::traffic(layout, {.tensor = 3, .data = 2, .tied = 0.5, .forward = 1, .backward = 0.7}));

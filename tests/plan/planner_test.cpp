@@ -1,4 +1,4 @@
-// The planner's answers: against all there are, against memory, and as a document.
+// The planner's answers: compared with all candidates, within memory, and as a document.
 #include "plan/planner.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_sta
 )";
 constexpr std::int64_t vocab = 1024;
 
-// A GPU that is slow enough for a small model to be worth sharing; with so much memory for plans.
+// A GPU slow enough for a small model to be worth sharing; plans may use this much memory.
 Machine slow_gpu(double memory_gib = 16) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
@@ -63,7 +63,7 @@ TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
     EXPECT_TRUE(keys_left_to_planner(chosen).empty());
     EXPECT_EQ(std::count(all.candidates.begin(), all.candidates.end(), c), 1) << c.to_string();
   }
-  // Three ranks: no tensor group of three (8 heads), no three data ranks (16 sequences).
+  // With three ranks, no tensor group of three (8 heads) and no three data ranks (16 sequences).
   const Enumeration three = enumerate(config, 3);
   for (const Candidate& c : three.candidates) EXPECT_EQ(c.size[Axis::pipeline], 3);
   ASSERT_EQ(three.rejected.size(), 2U);
@@ -82,7 +82,7 @@ TEST(Candidates, WhatIsGivenStays) {
   }
 }
 
-// All candidates simulated: what the planner, which simulates a few, has to find.
+// The best of all candidates, each simulated: the planner, which simulates only a few, must find it.
 double best_of_all(const Config& config, int ranks, const Site& site) {
   Placer placer(*site.fabric);
   double best = std::numeric_limits<double>::infinity();
@@ -165,7 +165,7 @@ TEST(Planner, SaysWhatAForwardAheadWouldGain) {
   EXPECT_FALSE(says({"parallel.pipeline=1", "train.micro_batch=4", "comm.overlap=false"})) << "nothing is hidden";
 }
 
-// A configuration that leaves nothing open has its stages cut by FLOPs, in which a head is cheaper than in seconds.
+// A configuration that leaves nothing open has its stages cut by FLOPs, which make a head cheaper than it is in seconds.
 TEST(Planner, SaysWhatStagesCutBySecondsWouldGain) {
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
@@ -270,7 +270,7 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of(parallel::make_layout(1, 8, 1)), 1110) << "none was measured among eight";
 }
 
-// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.
+// FLOPs do not show how much faster a head's one large product is than the many small kernels of a block.
 TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   topology::Fabric fabric = fixture("two_sockets.xml");
   const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {
@@ -298,7 +298,7 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   EXPECT_TRUE(plan(9, "[]", nothing_open).config.parallel.stages.empty()) << "what leaves nothing open runs as it says";
 }
 
-// What ranks wait for on slow links is at times less with the cut that computes less evenly.
+// On slow links, ranks sometimes wait less with the cut that balances compute less evenly.
 TEST(Planner, TakesTheCutByFlopsWhereThatIsFaster) {
   topology::Fabric fabric = fixture("pcie_8.txt");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
@@ -316,7 +316,7 @@ TEST(Planner, TakesTheCutByFlopsWhereThatIsFaster) {
   }
 }
 
-// What it estimates to be far too large is never planned.
+// A candidate that it estimates to be far too large is never planned.
 TEST(Planner, DoesNotEstimateFarMoreBytesThanArePlanned) {
   topology::Fabric fabric = fixture("nvswitch8.xml");
   const Site site{.machine = {.profile = topology::nominal_profile("h200"), .calibration = {}}, .fabric = &fabric};
@@ -374,7 +374,7 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
   };
   const PlannedJob roomy = plan(16);
   EXPECT_EQ(roomy.best.candidate.recompute, Recompute::none);
-  // What the workspace takes cannot be spared.
+  // The workspace cannot be reduced.
   double fixed = 0;
   for (const auto& [kind, bytes] : roomy.best.bytes_by_kind) fixed += kind == "workspace" ? bytes : 0;
   const double tight = (fixed + 0.9 * (roomy.best.most_bytes() - fixed)) / (1024.0 * 1024 * 1024);
@@ -400,7 +400,7 @@ TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
 }
 
-// What training says of such axes: which key with which value, and what to do.
+// The same words as in training: the key, its value, and the remedy.
 TEST(Planner, AxesThatNoLayoutHasAreNamedAsTrainingNamesThem) {
   const auto of = [](int ranks, const std::vector<std::string>& axes) {
     const Config config = parse_config(small, axes);
@@ -420,7 +420,7 @@ TEST(Planner, AxesThatNoLayoutHasAreNamedAsTrainingNamesThem) {
   EXPECT_EQ(parallel::axes_problem(parse_config(small, {"parallel.tensor=2"}).parallel, 8), std::nullopt);
 }
 
-// Of a memory that is just large enough for the plan nothing is left for the driver.
+// A memory just large enough for the plan leaves nothing for the driver.
 TEST(Planner, WhatFillsTheMemoryDoesNotFit) {
   Evaluation e;
   e.peak_bytes = {31.6 * gib};
@@ -557,7 +557,7 @@ TEST_F(Document, ItsChoiceRuns) {
   EXPECT_EQ(chosen.launch.ranks, 4);
   EXPECT_EQ(chosen.launch.device, "cuda") << "also where there are none";
   EXPECT_TRUE(keys_left_to_planner(chosen).empty());
-  // And it is the same plan when it is planned again.
+  // Planning again gives the same plan.
   Placer placer(fabric);
   const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
   EXPECT_EQ(evaluate(chosen, decision, vocab, 4, site, placer).step_seconds, job.best.step_seconds);

@@ -1,4 +1,4 @@
-// Random numbers of each instruction of each rank, the same whenever they are asked for.
+// Random numbers for each instruction of each rank; repeated calls give the same ones.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace plait::plan {
 
 class RandomWork {
  public:
-  enum class Alike { nobody, program };  // whose ranks have the same
+  enum class Alike { nobody, program };  // ranks with the same numbers
 
   RandomWork(const parallel::ProgramSet& set, std::uint32_t seed, bool bytes = true, Alike alike = Alike::nobody)
       : set_(set), seed_(seed), bytes_(bytes), alike_(alike) {}

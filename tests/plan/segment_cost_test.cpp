@@ -30,7 +30,7 @@ List collectives_of(const model::PassSteps& steps) {
   return list;
 }
 
-// Between two segments, in each pass.
+// The collectives between two segments, in each pass.
 TEST(SegmentCosts, CollectivesAreThoseOfMegatron) {
   constexpr double elements = 4 * 32 * 64;
   const TensorCollective scatter{Collective::reduce_scatter, 2 * elements}, gather{Collective::all_gather, 2 * elements};
@@ -40,9 +40,9 @@ TEST(SegmentCosts, CollectivesAreThoseOfMegatron) {
   for (const auto& steps :
        {model::steps_before(sizes(2, false), 2, true, true), model::steps_behind_backward(sizes(2, false), 2, false)})
     EXPECT_EQ(collectives_of(steps), (List{{Collective::all_reduce, 2 * elements}}));
-  // Three numbers of each row of each rank's logits.
+  // Three numbers for each row of each rank's logits.
   EXPECT_EQ(collectives_of(model::forward_steps(sizes(2, true), 7)), (List{{Collective::all_gather, 2 * 4 * 32 * 3 * 4}}));
-  // A rank by itself says nothing to anybody.
+  // A rank by itself has no collectives.
   for (int segment = 1; segment < 8; ++segment) {
     const model::SegmentSizes alone = sizes(1, false);
     EXPECT_TRUE(collectives_of(model::steps_before(alone, segment, true, true)).empty());
@@ -51,8 +51,8 @@ TEST(SegmentCosts, CollectivesAreThoseOfMegatron) {
   }
 }
 
-// With FP8, what attention and MLP read is gathered in a byte an element, behind its scale; what the head and the embedding
-// read is not, nor is a gradient that comes from another stage.
+// With FP8, inputs of attention and MLP are gathered with one byte per element, after their scale. Inputs of the head and the
+// embedding are not, nor is a gradient from another stage.
 TEST(SegmentCosts, OperandsAreGatheredInFp8) {
   model::SegmentSizes s = sizes(2, true);
   s.fp8 = true;
@@ -71,7 +71,7 @@ TEST(SegmentCosts, OperandsAreGatheredInFp8) {
   EXPECT_EQ(collectives_of(model::backward_steps(s, 1)), (List{scale}));
 }
 
-// Ranks that share FP8 operands tell each other their magnitudes, once in each direction of a half block.
+// Ranks that share FP8 operands exchange their magnitudes, once in each direction of a half block.
 TEST(PassSeconds, HaveTheExchangesOfFp8Scales) {
   const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   const auto difference = [&](const RingSpeed& slow, const RingSpeed& fast, bool fp8, SegmentParts PassSeconds::* pass,
@@ -85,8 +85,9 @@ TEST(PassSeconds, HaveTheExchangesOfFp8Scales) {
     };
     return seconds(slow) - seconds(fast);
   };
-  // What a round's latency adds: an exchange that sums and gathers has 2 rounds of two ranks, with the scale of what it gathers
-  // and the one of scales 2 more each. The attention that is asked of stands behind the embedding, whose gradient has no scale.
+  // The effect of a round's latency: an exchange that sums and gathers has 2 rounds for two ranks; the scale of the gathered
+  // operand adds 2, and the exchange of scales 2 more. The attention segment here follows the embedding, whose gradient has no
+  // scale.
   const RingSpeed fast{.gb_per_s = 100, .latency_us = 0}, slow{.gb_per_s = 100, .latency_us = 10};
   for (const auto kind : {model::SegmentKind::attention, model::SegmentKind::mlp}) {
     for (const auto pass : {&PassSeconds::forward, &PassSeconds::backward_input}) {

@@ -46,7 +46,8 @@ TEST_F(SimulatedTrace, ShowsEveryInstructionWhenItRan) {
   double earliest = 1e300;
   for (const nlohmann::json& event : events(trace, "X")) {
     earliest = std::min(earliest, event["ts"].get<double>());
-    if (event["cat"] != "wait" || event["name"].get<std::string>().starts_with("barrier "))  // an instruction and a wait
+    if (event["cat"] != "wait" ||
+        event["name"].get<std::string>().starts_with("barrier "))  // a barrier is an instruction and a wait
       ends[{event["pid"], event["name"]}].push_back(event["ts"].get<double>() + event["dur"].get<double>());
   }
   EXPECT_NEAR(earliest, 0, 1e-3);

@@ -25,7 +25,7 @@ TEST(EventHeap, GivesTheEarliestAndOfEqualsTheLowest) {
       heap.pop();
       continue;
     }
-    // Few different times, so that many are equal; of tasks that are in it already too.
+    // Few different times, so that many are equal; some tasks are in the heap already.
     const int task = static_cast<int>(random() % tasks);
     const double time = static_cast<double>(random() % 16);
     if (times.contains(task)) expected.erase({times[task], task});

@@ -1,6 +1,7 @@
-// How the time of a simulation grows with the number of ranks: 64 to 16,384 of them, a line each; scripts/draw-growth draws it.
+// The growth of simulation time with the number of ranks, 64 to 16,384, a line each; scripts/draw-growth draws it.
 //
-// Usage: simulation_growth alike|different     whether all ranks of a stage take equally long
+//
+// Usage: simulation_growth alike|different     alike: all ranks of a stage take equally long
 #include <cstdio>
 #include <string_view>
 
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const bool differs = ranks == "different";
-  // Each size in its turn, so that the most memory until now is that of the last one.
+  // Sizes ascend, so that the peak memory so far is that of the last one.
   for (int data = 1; data <= 256; data *= 2) {
     const plait::parallel::Layout layout = plait::parallel::make_layout(8, data, 8);
     const plait::plan::test::Measured measured = plait::plan::test::simulate(layout, 32, differs, true);

@@ -1,4 +1,4 @@
-// Small jobs with all that programs have in them: every schedule, groups of every kind, with and without overlap.
+// Small jobs that together have every feature of programs: every schedule, groups of every kind, with and without overlap.
 #pragma once
 
 #include <vector>

@@ -48,7 +48,7 @@ struct Rails {
   }
 };
 
-// All ways cross one channel each way between two halves of the GPUs, and nothing within a half.
+// A network whose two halves are joined by one channel each way; within a half nothing is shared.
 inline topology::Network two_halves(int gpus, double within_gb_per_s, double between_gb_per_s) {
   topology::Network network;
   network.channels = {{between_gb_per_s}, {between_gb_per_s}};

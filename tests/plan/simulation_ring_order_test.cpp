@@ -27,7 +27,7 @@ double rate(const topology::Network& network, const std::vector<int>& gpus, cons
   return rate;
 }
 
-// Every pair has a width of its own, and some channels are shared by several.
+// A network with a different width for every pair and some shared channels.
 topology::Network random_network(int gpus, std::uint32_t seed) {
   std::mt19937 random(seed);
   topology::Network network;
@@ -84,7 +84,7 @@ TEST(RingOrders, AreAlikeForGroupsThatAreConnectedAlike) {
   EXPECT_EQ(rings.order({17, 25, 21, 29}), first);
 }
 
-// Of four rings through two hosts, also with two ranks on one GPU: of which one has no NIC to itself.
+// Four rings through two hosts; also with two ranks on one GPU, of which one has no NIC of its own.
 TEST(RingOrders, SeveralRingsVisitEachMemberOnce) {
   const topology::Network network = Rails{.hosts = 2, .per_host = 4}.network();
   RingOrders rings(network);

@@ -1,4 +1,4 @@
-// Transfers that share channels, and compute beside them: small programs whose times can be said in advance.
+// Transfers that share channels, and compute beside them: small programs with times known in advance.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using parallel::Program;
 using parallel::ProgramSet;
 using parallel::StreamRole;
 
-// Instructions of every program here. Both ends of a message have the same ones.
+// The instructions of every program here, the same at both ends of a message.
 enum Index { before = 0, message = 1, beside = 2, scalars = 3, update = 4 };
 
 // Pipeline rank 2k sends a message to 2k + 1. Both compute first, then the message goes while they compute again; all ranks end
@@ -67,7 +67,7 @@ class Pairs {
 double begin_of(const Simulated& s, int rank, Index index) { return s.timeline_of(rank)[index].begin; }
 double end_of(const Simulated& s, int rank, Index index) { return s.timeline_of(rank)[index].end; }
 
-// Senders on the first half of the GPUs, receivers on the other.
+// Places senders on the first half of the GPUs and receivers on the other.
 std::vector<int> across(int pairs) {
   std::vector<int> gpus;
   for (int pair = 0; pair < pairs; ++pair) gpus.push_back(pair), gpus.push_back(pairs + pair);
@@ -172,13 +172,13 @@ TEST(SimulatorFlows, ComputeTakesLongerWhileAMessageGoesOnAtEitherEnd) {
   Pairs pairs(1);
   pairs.work(0, message) = {.seconds = 0.5, .bytes = 0.5e9, .compute_slowdown = 0.25};
   for (const int rank : {0, 1}) pairs.work(rank, beside) = {.seconds = 2};
-  pairs.work(0, before) = {.seconds = 1};  // nothing goes on yet
+  pairs.work(0, before) = {.seconds = 1};  // nothing else runs yet
   const Simulated s = pairs.simulate(two_halves(2, 10, 1), across(1));
   EXPECT_DOUBLE_EQ(end_of(s, 0, before), 1);
-  // In the second of the message 0.8 of the sender's two are done.
+  // During the second of the message, 0.8 of the sender's two are done.
   EXPECT_DOUBLE_EQ(end_of(s, 0, message), 2);
   EXPECT_DOUBLE_EQ(end_of(s, 0, beside), 2 + 1.2);
-  // The receiver had done half before.
+  // The receiver had done half of its work before.
   EXPECT_DOUBLE_EQ(end_of(s, 1, beside), 2 + 0.2);
 }
 
@@ -188,7 +188,7 @@ TEST(SimulatorFlows, WhatIsFixedOfAMessageTakesLongerWhileEitherEndComputes) {
   pairs.work(0, beside) = {.seconds = 1};
   pairs.work(1, beside) = {.seconds = 2};
   const Simulated s = pairs.simulate(two_halves(2, 10, 1), across(1));
-  // In two seconds beside the receiver's compute one of the three was over; bytes are not slowed.
+  // In two seconds beside the receiver's compute, one of the three is over; bytes are not slowed.
   EXPECT_DOUBLE_EQ(s.step_seconds, 2 + 2 + 0.5);
 }
 
@@ -263,7 +263,7 @@ TEST(SimulatorFlows, HopsOfOneRingShareAChannelThatTheyCross) {
   way.channels = {0}, way.gb_per_s = 2;
   hub.way = [&](int, int) -> const topology::Way& { return way; };
   EXPECT_DOUBLE_EQ(job.simulate(hub, in_order(4)).step_seconds, 2);
-  // Round two halves, only one hop crosses in each direction, however the ranks are numbered.
+  // Around the two halves only one hop crosses in each direction, in any order of the ranks.
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(4, 10, 1), {0, 2, 1, 3}).step_seconds, 1);
 }
 

@@ -1,4 +1,4 @@
-// The simulator against other ways to say the same: the untimed proof's, and the fluid model in small steps of time.
+// The simulator against two other models: the untimed proof, and the fluid model in small time steps.
 #include <gtest/gtest.h>
 
 #include "parallel/program/program_timeline.h"
@@ -65,7 +65,7 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheFluidModel) {
       constexpr int steps = 2;
       const Simulated simulated =
           simulate_step(set, work, network, gpus, {.steps = steps, .most_steps = steps, .keep_timeline = true});
-      // The last step is followed by another.
+      // Another step follows the last one.
       FluidOracle oracle(set, work, network, gpus, steps + 1);
       oracle.run(0.2);
       double origin = 0;

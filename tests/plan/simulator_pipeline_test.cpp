@@ -1,4 +1,4 @@
-// Pipelines whose bubbles are known in closed form, and where the simulator has to agree with the schedule's own timing.
+// Pipelines with bubbles in closed form, and schedules where the simulator must agree with their own timing.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -20,7 +20,7 @@ struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
 
-// A transformer block in each stage, which costs this, half of it each of its segments; embedding and head cost nothing.
+// Each stage has a transformer block with these costs, half of them for each of its segments; embedding and head cost nothing.
 Simulated simulate(const ProgramSet& set, const Costs& costs, const Work& message = {}) {
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
@@ -50,7 +50,7 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
       SCOPED_TRACE(plait::to_string(schedule) + ", pipeline " + std::to_string(p) + ", micro-batches " + std::to_string(m));
       EXPECT_NEAR(s.step_seconds, 3.0 * (m + p - 1), 1e-9);
       for (int rank = 0; rank < p; ++rank) {
-        // Of the time of compute: (p - 1) / m (Narayanan et al. 2021, section 2.2).
+        // As a share of compute time: (p - 1) / m (Narayanan et al. 2021, section 2.2).
         EXPECT_NEAR(s.ledger(rank).bubble_ms / s.ledger(rank).compute_ms, (p - 1.0) / m, 1e-9) << rank;
         EXPECT_NEAR(s.bubble_fraction(rank), (p - 1.0) / (m + p - 1), 1e-9) << rank;
         EXPECT_NEAR(s.ledger(rank).exposed_ms() + s.ledger(rank).other_ms, 0, 1e-9) << rank;
@@ -60,7 +60,7 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
   }
 }
 
-// That of a stage's first segment, before which nothing is left to send for.
+// The last weight part is that of a stage's first segment: nothing is left to send before it.
 TEST(SimulatedPipeline, SendsGradientsBeforeTheLastWeightPartSoThatThatIsInNoBubble) {
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 4}, {4, 4}, {4, 16}}) {
@@ -98,7 +98,7 @@ TEST(SimulatedPipeline, TakesAsLongAsItsSchedule) {
                                                                                 {ScheduleKind::zb_v, 2, 2, 6},
                                                                                 {ScheduleKind::zb_v, 4, 2, 8}}) {
     for (Costs costs : {Costs{1, 1, 1}, Costs{1, 1.5, 0.5}, Costs{2, 1, 1}}) {
-      // Where backward is whole, its schedule sends only when all of it is done.
+      // A schedule with a whole backward sends only when all of it is done.
       if (!schedule_row(spec.kind).splits_backward) costs.backward_input += std::exchange(costs.backward_weight, 0);
       const ProgramSet set = make_set({.schedule = spec, .even = true});
       const parallel::Timeline timeline = parallel::simulate(
@@ -111,7 +111,7 @@ TEST(SimulatedPipeline, TakesAsLongAsItsSchedule) {
 }
 
 TEST(SimulatedPipeline, MessagesOnTheirWayAreExposedAndNotBubble) {
-  // The first micro-batch's way forward and the last one's way back wait for every message.
+  // The first micro-batch waits for every message on its way forward, the last one on its way back.
   const int p = 4, m = 4;
   const Work message{.seconds = 0.01, .bytes = 50e9 * 0.04};
   const Simulated s = simulate(even(ScheduleKind::gpipe, p, 1, m), {1, 2, 0}, message);

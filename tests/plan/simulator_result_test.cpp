@@ -1,4 +1,4 @@
-// What holds of every simulated step: accounts balance, the critical path is whole, and equals are treated alike.
+// Properties of every simulated step: the ledgers balance, the critical path has no gaps, and equal ranks are treated alike.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using parallel::make_set;
 using parallel::ProgramSet;
 using parallel::SetSpec;
 
-// Narrow enough that much is shared.
+// A network narrow enough that much is shared.
 topology::Network narrow(int ranks) {
   return Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}
       .network();
@@ -69,7 +69,7 @@ TEST(SimulatedStep, AccountsForAllOfItsTimeOnEveryRank) {
       EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms, 1e-6);
       EXPECT_GE(ledger.compute_ms, 0);
       EXPECT_GE(ledger.bubble_ms, 0);
-      // Waits of the compute stream are all for communication here, or for batches.
+      // All waits of the compute stream are for communication here, or for batches.
       for (const parallel::CommunicationKind kind : parallel::communication_kinds) {
         EXPECT_GE(ledger.of(kind).exposed_ms, -1e-9) << rank << " " << to_string(kind);
         EXPECT_GE(ledger.of(kind).hidden_ms(), -1e-6) << rank << " " << to_string(kind);
@@ -208,7 +208,7 @@ TEST(SimulatedStep, IsTheSameToTheBitWhereRanksWithTheSameWorkAreAskedOnce) {
   const auto work = [&](int rank, int index) {
     asked.insert(rank);
     Work w = random(rank, index);
-    if (rank % 2 == 1) w.seconds *= 1.5;  // of two tensor ranks the second
+    if (rank % 2 == 1) w.seconds *= 1.5;  // the second of two tensor ranks
     return w;
   };
   std::vector<int> same_work;
@@ -223,7 +223,7 @@ TEST(SimulatedStep, IsTheSameToTheBitWhereRanksWithTheSameWorkAreAskedOnce) {
 
 TEST(SimulatedStep, IsRunOncePerStageWhereRanksOfAStageAreAlike) {
   const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 4}, .data = 4, .tensor = 2});
-  // Where the world's ring has bytes, it takes different ways from GPUs of one host.
+  // Where the world's ring has bytes, it takes different ways from the GPUs of one host.
   const RandomWork random(set, 1, true, RandomWork::Alike::program);
   const auto work = [&](int rank, int index) {
     Work w = random(rank, index);

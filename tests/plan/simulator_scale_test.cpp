@@ -1,4 +1,4 @@
-// How large a job can be simulated, and how fast.
+// The size of jobs that can be simulated, and the time it takes.
 #include <gtest/gtest.h>
 
 #include "large_simulation.h"
@@ -11,7 +11,7 @@ using test::simulate;
 
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 constexpr parallel::Layout thousand{{Axis::pipeline, 8}, {Axis::data, 16}, {Axis::tensor, 8}};
-constexpr double bound_seconds = 20;  // of what takes 1: machines differ, and share their cores
+constexpr double bound_seconds = 20;  // usually 1: machines differ, and share their cores
 #else
 constexpr parallel::Layout thousand{{Axis::pipeline, 4}, {Axis::data, 4}, {Axis::tensor, 8}};
 constexpr double bound_seconds = 60;

@@ -1,4 +1,4 @@
-// Costs of a job's instructions, held against what the interpreter does with the same plan.
+// Costs of a job's instructions against the interpreter's work for the same plan.
 #include "plan/step_costs.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ bool gathers_rows(const parallel::Program& program, const parallel::Exchange& ex
   const parallel::Instruction& last = program.at(exchange.last);
   return is_collective(last) && last.collective.operation == Operation::all_gather;
 }
-// The instruction that an exchange's cost is at, and those of norms of forward.
+// True for the instruction that holds an exchange's cost.
 bool heads_exchange(const parallel::Program& program, std::size_t n) {
   return communicates_in_pass(program.instructions[n]) &&
          parallel::first_collective(program, exchange_at(program, n)) == static_cast<int>(n);
@@ -68,7 +68,7 @@ bool heads_forward_exchange(const parallel::Program& program, std::size_t n) {
   return heads_exchange(program, n) && !is_in_backward(program.instructions[n]) && (norms(e.first) || norms(e.first + 1));
 }
 
-// And their bytes are those of the tensors: of [rows, hidden] each rank sends half to the other, per sum and per gather.
+// The bytes are those of the tensors: each rank sends half of [rows, hidden] to the other, per sum and per gather.
 TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
   for (const bool sequence_parallel : {true, false}) {
     const CostsOfConfig costs(config("data: 1, tensor: 2, pipeline: 2", sequence_parallel));
@@ -90,7 +90,7 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
   }
 }
 
-// What a calibration of whole tensor groups timed beside compute slows nothing down again.
+// A calibration of whole tensor groups was timed beside compute, so exchanges slow nothing down again.
 TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
   Config c = config("data: 1, tensor: 2, pipeline: 1");
   c.comm.exchanges = CollectiveWay::links;
@@ -115,8 +115,8 @@ TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
   EXPECT_GT(slowdown(1), 0.02);
 }
 
-// A copy stood for what a gather into free memory pushes, so that its start is in what was measured beside compute. Nothing
-// takes less time beside compute than by itself.
+// A copy stood for the push of a gather into free memory, so the measured time beside compute includes its start. Nothing takes
+// less time beside compute than alone.
 TEST(StepCosts, WhatWasMeasuredOfAnExchangeIsNotCountedAgain) {
   Config c = config("data: 1, tensor: 2, pipeline: 1");
   c.comm.exchanges = CollectiveWay::links;
@@ -153,7 +153,7 @@ TEST(StepCosts, WhatWasMeasuredOfAnExchangeIsNotCountedAgain) {
   EXPECT_GT(into_free, 0);
 }
 
-// A head's products slow down what runs beside them.
+// A head's products slow down the work beside them.
 TEST(StepCosts, BlocksCostWhatWasMeasuredOnARankThatHoldsTheHeadOrOnOneThatDoesNot) {
   Calibration calibration;
   for (const bool beside_head : {false, true}) {
@@ -188,8 +188,8 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
     const CostsOfConfig links(c);
     const RingTraffic ring = library.costs.traffic().of(parallel::groups::tensor)[0],
                       pushes = links.costs.traffic().of(parallel::groups::tensor)[0];
-    // But for two sums of a few bytes, of the gradients of all norms and of the biases behind last products: one round of 3 of
-    // them, not two of 0.75.
+    // Two short sums are exceptions, the gradients of all norms and of the biases of last products: one round with 3 times the
+    // bytes instead of two with 0.75.
     const double sums = sequence_parallel ? 2 : 0, bytes = (pushes.bytes - ring.bytes) / (3 - 1.5);
     EXPECT_DOUBLE_EQ(pushes.rounds, ring.rounds / 3 - sums);
     EXPECT_GE(bytes, sequence_parallel ? (9 * 2 + 8) * 32 * sizeof(float) : 0);
@@ -226,7 +226,7 @@ TEST(StepCosts, ReductionsByLinksMoveAsMuchInFewerRounds) {
   }
 }
 
-// Gradients of norms, which tensor-parallel ranks sum as they exchange: by whom `comm.mover` says.
+// The gradients of norms, which tensor-parallel ranks sum like an exchange, use the mover of `comm.mover`.
 TEST(StepCosts, SumsOfGradientsWithinTensorGroupsGoByTheMoverOfExchanges) {
   Config c = config("data: 1, tensor: 4, pipeline: 1", true);
   c.model.hidden = 8192, c.model.ffn = 8192, c.comm.bucket_mb = 1024, c.comm.exchanges = CollectiveWay::links;
@@ -248,7 +248,7 @@ TEST(StepCosts, SumsOfGradientsWithinTensorGroupsGoByTheMoverOfExchanges) {
   EXPECT_EQ(seconds(Mover::sm_write, DeviceKind::host), seconds(Mover::copy_engine, DeviceKind::host));
 }
 
-// What its own kernels take of the device, compute beside an exchange loses: as much over a fast way as over a slow one.
+// Compute beside an exchange loses the device time of its kernels: as much over a fast way as over a slow one.
 TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
   Config c = config("data: 1, tensor: 2, pipeline: 1", true);
   c.comm.exchanges = CollectiveWay::links;
@@ -273,8 +273,8 @@ TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
   EXPECT_GT(seen, 0);
 }
 
-// What sums and adds up the parts of a bucket, compute beside it lacks, however long its bytes move: with ZeRO-2 of every
-// micro-batch.
+// Compute beside a reduction loses the device time of the kernels that add up the parts of a bucket, however long its bytes
+// move; with ZeRO-2 in every micro-batch.
 TEST(StepCosts, ReductionsByLinksTakeTheirKernelsFromCompute) {
   for (const int zero : {1, 2}) {
     Config c = config("data: 2, tensor: 1, pipeline: 1, zero: " + std::to_string(zero));
@@ -338,14 +338,14 @@ double update_seconds(const CostsOfConfig& c) {
 TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
   const CostsOfConfig all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
       sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
-  // Reduce-scatter and all-gather are the two halves of an all-reduce: of the same bytes in fp32.
+  // Reduce-scatter and all-gather are the two halves of an all-reduce: together they send the same bytes in fp32.
   EXPECT_NEAR(sharded.costs.traffic().of(parallel::groups::replicas)[0].bytes /
                   all.costs.traffic().of(parallel::groups::replicas)[0].bytes,
               1, 0.02);
   EXPECT_LT(update_seconds(sharded), update_seconds(all));
 }
 
-// Both are read and written: four times two bytes an element.
+// Both moments are read and written: four times two bytes per element.
 TEST(StepCosts, UpdatesOfBf16MomentsMoveEightBytesAnElementLess) {
   Config c = config("data: 1, tensor: 1, pipeline: 1");
   const CostsOfConfig wide(c);
@@ -356,7 +356,7 @@ TEST(StepCosts, UpdatesOfBf16MomentsMoveEightBytesAnElementLess) {
               1e-12);
 }
 
-// Measured with moments of one type, it holds for those of another.
+// A measurement with moments of one type also holds for the other.
 TEST(StepCosts, AMeasuredUpdateIsOfTheBytesThatItMoves) {
   Config c = config("data: 1, tensor: 1, pipeline: 1");
   Calibration measured;
