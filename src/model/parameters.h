@@ -55,12 +55,12 @@ struct Parameter {
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // counts for both wherever each element counts once (gradient norm, checkpoints)
   bool norm = false;     // of a norm: norm_backward computes its gradient; backward_weight computes all others
-  // Axes that do not divide it: their ranks hold the same elements, among which optimizer state may be cut (ZeRO).
+  // Axes that do not divide it: their ranks hold the same elements, and may share its optimizer state (ZeRO).
   AxisSet replicas = replica_axes;
-  // Axes whose ranks hold the same elements but each compute only a part of the gradient: the sum over them completes it. Every
-  // parameter has its replicas. Norms, and biases of products back into the residual stream, add the tensor axis under sequence
-  // parallelism, as each rank sees its own rows. Gains of query and key heads always add the tensor axis, as each rank sees its
-  // own heads. A tied table with embedding and head on different ranks adds the pipeline axis.
+  // Axes whose ranks hold the same elements but each compute only a part of the gradient: the sum over them completes it. They
+  // include the replicas of every parameter. Norms, and biases of products back into the residual stream, add the tensor axis
+  // under sequence parallelism, as each rank sees its own rows. Gains of query and key heads always add the tensor axis, as
+  // each rank sees its own heads. A tied table with embedding and head on different ranks adds the pipeline axis.
   AxisSet partial = replicas;
 };
 

@@ -12,7 +12,7 @@ struct PassWork {
   double matrix_bytes = 0;  // read and written by products
   int matrix_products = 0;
   double attention_flops = 0;   // of unmasked scores, as if a sequence were one document
-  double attention_scores = 0;  // elementwise work of a fused kernel on scores (exponentials, sums), in forwards of it
+  double attention_scores = 0;  // a fused kernel's elementwise work, as the number of scores with that cost in a forward
   double memory_bytes = 0;      // read and written by everything but products
   int kernels = 0;              // those that memory_bytes belongs to
   PassWork& operator+=(const PassWork& other);

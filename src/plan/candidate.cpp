@@ -110,7 +110,7 @@ Enumeration enumerate(const Config& config, int ranks) {
     Rejected first;
     for (const Pipelining& pipelining : pipelinings(config, mesh[stage_axis])) {
       for (const std::int64_t micro_batch : micro_batches(config, mesh)) {
-        // The rules judge zero and recompute independently, so one recompute is judged for all.
+        // No rule depends on recompute, so one is judged for all.
         for (const std::int64_t zero : zeros) {
           if (zero > 0 && product(mesh, replica_axes) == 1 && p.zero < 0) continue;  // nothing to shard
           Candidate c{mesh, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};

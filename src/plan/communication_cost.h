@@ -43,8 +43,8 @@ class CommunicationCosts {
   // include it.
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // The same collective by links (comm/p2p/link_communicator.h): each rank pushes to every other rank the part that it needs.
-  // One kernel pushes up to `longest_by_kernel` bytes to all; copy engines push longer parts. The second one adds the kernels
-  // that work on the pushed parts (push_kernels).
+  // One kernel pushes up to `longest_by_kernel` bytes to all; copy engines push longer parts. pushes_with_kernels() adds the
+  // kernels that work on the pushed parts (push_kernels).
   Work pushes(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
   Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us, std::size_t longest_by_kernel) const;
   // The kernels after the pushes: one reads all parts and writes their sum, another moves gathered parts to their destination.

@@ -197,7 +197,7 @@ double library_bytes(const Machine& machine, const parallel::RankPlan& plan) {
   double bytes = context_bytes(machine);
   if (!communicators.empty()) bytes += measured.collectives_bytes.value_or(machine.profile.collectives_bytes);
   for (const std::vector<int>& members : communicators) {
-    // The largest measured group not exceeding this one, else the first measured.
+    // The largest measured group not exceeding this one; the first one measured if that is larger.
     const CommunicatorMeasurement* nearest = nullptr;
     for (const CommunicatorMeasurement& m : measured.communicators) {
       if (!nearest || (m.ranks <= std::ssize(members) && m.ranks > nearest->ranks)) nearest = &m;
