@@ -193,7 +193,7 @@ class PassPlanning {
   const double send_;
   const SegmentParts kept_;
   std::vector<double> room_;  // by rank: bytes for its stages' activations
-  // By the text of the passes, through which alone the room has an effect.
+  // Attempts by the text of their passes, through which alone the room has an effect.
   std::map<std::string, Attempt> attempts_;
 };
 

@@ -201,7 +201,7 @@ TEST(SimulatorFlows, WhatNobodySendsOrReceivesHereSlowsNothingHere) {
   EXPECT_DOUBLE_EQ(end_of(s, 2, beside), 2);
 }
 
-// Buckets of a data group, beside backward.
+// The buckets of a data group, reduced beside backward.
 class Reduction {
  public:
   explicit Reduction(int data, int tensor = 1) {

@@ -16,7 +16,7 @@
 namespace plait::plan {
 namespace {
 
-// By a set of GPUs: the seconds of the best ring of `members` members that contains the set.
+// The seconds of the best ring of `members` members that contains a set of GPUs, by the set.
 std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic& traffic) {
   const int gpus = rings.fabric().gpus();
   std::vector<double> best(std::size_t{1} << gpus, infinite);

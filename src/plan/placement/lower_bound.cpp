@@ -240,7 +240,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
     bound.least_bytes = std::min(bound.least_bytes, group.traffic.bytes);
     bound.least_rounds = std::min(bound.least_rounds, group.traffic.rounds);
   }
-  // Of the k groups with the most bytes, at least one has no more bandwidth than k groups can have at once.
+  // At least one of the k groups with the most bytes has no more bandwidth than k groups can have at once.
   int groups_so_far = 0;
   for (const auto& [bytes, count] : by_bytes) {
     groups_so_far += count;

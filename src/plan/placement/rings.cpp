@@ -13,7 +13,7 @@ namespace plait::plan {
 namespace {
 
 using Members = std::uint16_t;  // as bits
-// By member: the members that it may send to.
+// The members that each member may send to.
 using Allowed = std::array<Members, exact_ring_members>;
 
 constexpr Members bit(int member) { return static_cast<Members>(1U << member); }

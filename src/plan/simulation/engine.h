@@ -38,7 +38,7 @@ class Engine {
   // By step: the time when the last rank's compute stream ended it.
   const std::vector<double>& step_ends() const { return step_ends_; }
   int representative(int rank_class) const { return actors_[at(rank_class)].rank; }
-  // By instruction, of the last step (0) or the one before (-1).
+  // The times of a class by instruction, in the last step (0) or the one before (-1).
   const RunTimes* times(int rank_class, int step) const {
     return times_.data() + (step == 0 ? times_.size() / 2 : 0) + actors_[at(rank_class)].first_instruction;
   }

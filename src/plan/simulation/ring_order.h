@@ -39,7 +39,7 @@ class RingOrders {
   std::vector<int> by_host(const std::vector<int>& gpus) const;
 
   const topology::Network& network_;
-  // By the search's view of a group: groups that are connected alike share one answer.
+  // Answers by the search's view of a group: groups that are connected alike share one.
   std::map<std::vector<double>, std::vector<int>> found_;
 };
 

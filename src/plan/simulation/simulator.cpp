@@ -27,7 +27,7 @@ class RankStep {
         now_(engine.times(rank_class, 0)),
         before_(engine.times(rank_class, -1)) {}
 
-  // The time when the last step's instruction was reached.
+  // The time when the stream reached instruction n in the last step.
   double reached(int n) const {
     const int place = table_.entries[at(n)].place;
     const std::vector<int>& stream = table_.streams[at(table_.program->at(n).stream)];

@@ -72,7 +72,7 @@ struct Simulated {
   CriticalSums critical_sums;
 
   int classes() const { return static_cast<int>(representative.size()); }
-  // With the peers of this rank.
+  // The ledger of a rank, with this rank's peers.
   parallel::Ledger ledger(int rank) const;
   double bubble_fraction(int rank) const;
   double mean_bubble_fraction() const;   // over all ranks
