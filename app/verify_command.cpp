@@ -18,12 +18,13 @@ namespace {
 struct VerifyOptions {
   std::string config, junit, job;
   std::vector<std::string> set, layouts;
-  bool json = false, strict = false;
+  bool json = false, strict = false, share_devices = false;
 };
 
 int run(const VerifyOptions& o, int argc, char** argv) {
   const verify::ConfigSource source = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = o.set;
+    if (o.share_devices) all.emplace_back("launch.ranks_per_device=auto");
     all.insert(all.end(), overrides.begin(), overrides.end());
     return load_config(o.config, all, interop::read_model_directory);
   };
@@ -52,6 +53,8 @@ void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_flag("--json", o->json, "One JSON document on stdout, the table on stderr");
   command->add_option("--junit", o->junit, "Write the results as JUnit XML")->type_name("FILE");
   command->add_flag("--strict", o->strict, "Fail (exit status 1) where a bound is too weak to catch a fault");
+  command->add_flag("--share-devices", o->share_devices,
+                    "Let as many ranks share a GPU as there are too few GPUs for (launch.ranks_per_device=auto)");
   command
       ->add_option("--layout", o->layouts,
                    "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")

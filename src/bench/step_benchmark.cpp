@@ -171,7 +171,8 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
   std::optional<ConditionSampler> conditions;  // on rank 0's host
   if (request.raw && rank.is_main && site::launch_mode(config) != LaunchMode::external) {
     std::vector<Device> devices;
-    for (int r = 0; r < rank.size; ++r) devices.push_back(site::placed_device(config, rank.device.kind, r));
+    const site::DeviceChoice choice = site::choose_devices(config);
+    for (int r = 0; r < rank.size; ++r) devices.push_back(site::placed_device(config, choice, r, rank.size));
     nvml.emplace();
     conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
   }

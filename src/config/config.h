@@ -393,10 +393,11 @@ struct PlacementConfig {
 };
 
 struct LaunchConfig {
-  std::optional<LaunchMode> mode;  // nothing: auto, by whether an outside launcher has started this process
-  std::int64_t ranks = 0;          // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
-  std::string device = "auto";     // auto | cpu | cuda
-  std::string rendezvous;          // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
+  std::optional<LaunchMode> mode;     // nothing: auto, by whether an outside launcher has started this process
+  std::int64_t ranks = 0;             // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
+  std::string device = "auto";        // auto | cpu | cuda
+  std::int64_t ranks_per_device = 1;  // 0: auto, as few as the ranks need
+  std::string rendezvous;             // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
   RankBinding bind = RankBinding::automatic;
   std::string token_file;  // of a rendezvous over TCP; empty: PLAIT_TOKEN
   double memory_gib = 0;   // 0: auto
@@ -410,6 +411,10 @@ struct LaunchConfig {
     k.auto_key("ranks", &LaunchConfig::ranks, k.whole(1, limits::ranks),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
+    k.auto_key("ranks_per_device", &LaunchConfig::ranks_per_device, k.whole(1, limits::host_ranks),
+               "Ranks that share a GPU, as threads of one process (docs/verify.md): any layout then runs on one GPU, to prove "
+               "what it computes; its speed says nothing. Rank r is on GPU r / ranks_per_device. `auto`: as few as the ranks "
+               "need. Above 1 and with `auto` all collectives go by links, between CPUs too, and messages by `direct`.");
     k.per_host(k.choice("bind", &LaunchConfig::bind,
                         "`auto`: the rank of a GPU runs on the processors of its GPU's NUMA node, unless the process is bound "
                         "from outside. `none`: ranks run wherever the process may."));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/cuda_check.h"
+#include "core/enqueued_counters.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/stream_impl.h"
@@ -236,6 +237,7 @@ class CudaStream final : public StreamImpl {
     check(cudaMemsetAsync(memory, 0, bytes, stream_));
   }
   void count(std::span<const CounterOperation> operations) override {
+    if (device_.shared) return count_enqueued(operations);
     std::vector<CUstreamBatchMemOpParams> list;
     for (const CounterOperation& operation : operations) {
       backlog_.make_room(stream_);
@@ -264,6 +266,21 @@ class CudaStream final : public StreamImpl {
   }
 
  private:
+  void count_enqueued(std::span<const CounterOperation> operations) {
+    for (const CounterOperation& operation : operations) {
+      if (operation.kind == CounterOperation::Kind::wait) {
+        if (const auto written = enqueued_counters().await(operation.counter, operation.value)) wait(written->impl());
+        continue;
+      }
+      backlog_.make_room(stream_);
+      CUstreamBatchMemOpParams parameters = as_parameters(operation);  // the host may read it too
+      check(batch_mem_op()(stream_, 1, &parameters, 0), "cuStreamBatchMemOp");
+      const auto written = std::make_shared<Event>(device_);
+      record(written->impl());
+      enqueued_counters().write(operation.counter, operation.value, written);
+    }
+  }
+
   Device device_;
   cudaStream_t stream_ = nullptr;
   Backlog backlog_;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace plait {
 
@@ -18,8 +19,14 @@ enum class DeviceKind : std::uint8_t { host, cuda };
 struct Device {
   DeviceKind kind = DeviceKind::host;
   int index = 0;  // CUDA ordinal; any number for the host, since all host devices share one memory
+  bool shared =
+      false;  // several ranks of this process have it (launch.ranks_per_device), which core/enqueued_counters.h is for
   bool is_cuda() const { return kind == DeviceKind::cuda; }
-  friend auto operator<=>(const Device&, const Device&) = default;
+  // The same device, shared or not.
+  friend bool operator==(const Device& a, const Device& b) { return a.kind == b.kind && a.index == b.index; }
+  friend auto operator<=>(const Device& a, const Device& b) {
+    return std::pair(a.kind, a.index) <=> std::pair(b.kind, b.index);
+  }
 };
 
 std::string to_string(Device device);  // "cuda:0", "host:1"

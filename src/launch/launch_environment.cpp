@@ -191,7 +191,7 @@ std::optional<RankContext> rank_from_environment(const Config& config, std::shar
   if (!context) return context;
   context->device = site::launch_mode(config) == LaunchMode::external
                         ? external_device(config, context->local_rank)
-                        : site::placed_device(config, site::choose_devices(config).kind, context->rank);
+                        : site::placed_device(config, site::choose_devices(config), context->rank, context->size);
   context->rendezvous = joined ? std::move(joined) : rendezvous_of(*context, config);
   return context;
 }

@@ -1,8 +1,12 @@
 #include "launch/launch_plan.h"
+
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 
 #include "config/job_rules.h"
 #include "core/error.h"
+#include "core/format.h"
 #include "core/units.h"
 #include "launch/agreement.h"
 #include "launch/launch_environment.h"
@@ -32,7 +36,7 @@ std::vector<Device> placed(const Config& config, const site::DeviceChoice& devic
     }
   }
   std::vector<Device> by_rank;
-  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(site::placed_device(config, devices.kind, rank));
+  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(site::placed_device(config, devices, rank, ranks));
   return by_rank;
 }
 
@@ -67,6 +71,12 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
   const site::DeviceChoice devices = site::choose_devices(config);
   site::check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
+  if (plan.mode != LaunchMode::threads && config.launch.ranks_per_device != 1) {
+    throw ConfigError({{"launch.ranks_per_device", std::to_string(config.launch.ranks_per_device),
+                        "needs ranks that are threads of one process (launch.mode=threads); here they are " +
+                            std::string(plan.mode == LaunchMode::external ? "started from outside" : "processes"),
+                        "", 0}});
+  }
   if (plan.mode == LaunchMode::external) {
     plan.ranks = plan.this_rank->size;
     plan.devices = {plan.this_rank->device};
@@ -76,9 +86,14 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
     }
   } else {
     plan.ranks = site::rank_count(config, devices);
-    if (devices.kind == DeviceKind::cuda && plan.ranks > devices.count) {
-      refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
-                                   " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
+    const int to_a_device = site::ranks_per_device(config, devices, plan.ranks);
+    if (devices.kind == DeviceKind::cuda && plan.ranks > devices.count * to_a_device) {
+      refuse_ranks(
+          plan.ranks,
+          "there are only " + plural(devices.count, "GPU") +
+              (to_a_device == 1 ? ", and each rank needs its own; ask for fewer, for launch.device: cpu, or, to prove a "
+                                  "layout rather than to train, for launch.ranks_per_device: auto"
+                                : fmt::format(", and each takes {} ranks (launch.ranks_per_device)", to_a_device)));
     }
     site::check_host_ranks(plan.ranks);
     plan.devices = placed(config, devices, plan.ranks);

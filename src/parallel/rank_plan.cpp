@@ -277,6 +277,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .exchanges = job.exchanges,
                 .reductions = job.reductions,
                 .braids = job.braids,
+                .all_by_links = config.launch.ranks_per_device != 1,
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
                 .zero = zero,
@@ -323,6 +324,7 @@ std::string why_not_links(const Config& config, const Decision& decision, const 
 
 CollectiveChoice choose_way(const Config& config, const Decision& decision, const std::string& key,
                             const std::optional<CollectiveWay>& asked, int ranks) {
+  if (config.launch.ranks_per_device != 1) return {CollectiveWay::links, "ranks may share a device (launch.ranks_per_device)"};
   if (asked) return {*asked, key + "=" + to_string(*asked) + " asks for it"};
   if (const std::string why = why_not_links(config, decision, key, ranks); !why.empty()) return {CollectiveWay::library, why};
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
@@ -367,7 +369,7 @@ std::size_t CollectiveChoice::longest_beside(int quarters) const {
 }
 
 CollectiveChoice choose_reductions(const Config& config, const Decision& decision, int data_ranks, DeviceKind device_kind) {
-  if (!config.comm.reductions && config.parallel.zero == 0)
+  if (!config.comm.reductions && config.parallel.zero == 0 && config.launch.ranks_per_device == 1)
     return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
   CollectiveChoice choice = choose_way(config, decision, way_key(WayKey::reductions), config.comm.reductions, data_ranks);
   if (kernels_push(config, device_kind)) choice.longest_by_kernel = link_collectives::longest_short_push;
@@ -384,6 +386,7 @@ BraidChoice choose_braids(const JobFacts& facts) {
 }
 
 bool RankPlan::goes_by_links(const GroupStream& group) const {
+  if (all_by_links) return members(group.group).size() > 1;
   if (group.group == groups::tensor) return exchanges.way == CollectiveWay::links && layout.size(segment_axis) > 1;
   return group == reduction_group && reductions.way == CollectiveWay::links && layout.size(replica_axes) > 1;
 }
@@ -394,12 +397,12 @@ std::size_t RankPlan::slice_bytes(const GroupStream& group) const {
     const auto rows = share(sizes.micro_batch.rows(), layout.size(segment_axis));
     return rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
   }
-  if (group.group == groups::tensor) {  // sums over replicas of a parameter, and scales of FP8 weights
+  if (group != reduction_group) {  // sums over replicas of a parameter, scales of FP8 weights, figures of a step
     std::size_t bytes = 0;
+    const int ranks = static_cast<int>(members(group.group).size());
     for (const Instruction& i : train.instructions) {
       const Collective& c = i.collective;
-      if (collective_group(i) == group)
-        bytes = std::max(bytes, share(c.elements, layout.size(segment_axis)) * size_of(c.dtype));
+      if (collective_group(i) == group) bytes = std::max(bytes, share(c.elements, ranks) * size_of(c.dtype));
     }
     return std::min(bytes, link_collectives::most_reduced_at_once);
   }
@@ -421,7 +424,7 @@ std::size_t RankPlan::longest_by_kernel(const GroupStream& group) const {
 
 std::string RankPlan::graph_obstacle() const {
   if (layout.size(stage_axis) > 1) return "messages between stages have no place in a CUDA graph";
-  if (goes_by_links(exchange_group) || goes_by_links(reduction_group))
+  if (goes_by_links(exchange_group) || goes_by_links(reduction_group) || (all_by_links && layout.ranks() > 1))
     return "collectives by links have no place in a CUDA graph";
   return "";
 }

@@ -58,15 +58,16 @@ struct RankPlan {
   CollectiveChoice exchanges;      // for its tensor group, if that has several ranks
   CollectiveChoice reductions;     // for its group of replicas, likewise
   BraidChoice braids;
-  bool deterministic = false;                // results have the same bits in every run, on GPUs too
-  GraphUse graph = GraphUse::automatic;      // a step as one launch
-  int zero = 0;                              // sharded over the data axis: 1 optimizer state, 2 gradients as well
-  bool separate_master = true;               // false: the weights are the master weights
-  int micro_batches = 1;                     // per data-parallel rank and step, each of sizes.micro_batch: halves if cut
-  std::int64_t global_batch = 0;             // sequences per step, all ranks
-  std::int64_t sequence_length = 0;          // tokens per sequence
-  Schedule schedule;                         // of all pipeline ranks
-  std::vector<SegmentRange> stages;          // of the model, in order
+  bool all_by_links = false;             // ranks may share a device, which the library does not allow (launch.ranks_per_device)
+  bool deterministic = false;            // results have the same bits in every run, on GPUs too
+  GraphUse graph = GraphUse::automatic;  // a step as one launch
+  int zero = 0;                          // sharded over the data axis: 1 optimizer state, 2 gradients as well
+  bool separate_master = true;           // false: the weights are the master weights
+  int micro_batches = 1;                 // per data-parallel rank and step, each of sizes.micro_batch: halves if cut
+  std::int64_t global_batch = 0;         // sequences per step, all ranks
+  std::int64_t sequence_length = 0;      // tokens per sequence
+  Schedule schedule;                     // of all pipeline ranks
+  std::vector<SegmentRange> stages;      // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
   FlatLayout flat;
   Program train;

@@ -203,6 +203,12 @@ class Interpreter {
   void execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part = {});
   // The part of execute() that a graph can capture. `captured`: it is being captured.
   void issue(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part, bool captured);
+  void issue_instruction(BoundProgram& bound, int n, const StepInputs& inputs, IssueObserver& observer, const Part& part,
+                         bool captured);
+  // Where ranks share a device, issuing may have to wait for what other ranks issue (core/enqueued_counters.h). So each stream
+  // has a thread of its own here, as streams wait independently; the threads take turns at all else. Blocks until all is
+  // issued.
+  void issue_by_streams(const BoundProgram& bound, const std::function<void(int)>& issue_next);
   // Launches a whole training step. issue_step() records its begin and end.
   void launch_whole(Pending& slot, BatchSource& batches, StepRecorder::Detail detail);
   void copy_state(const Pending& slot);

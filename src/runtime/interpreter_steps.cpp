@@ -1,7 +1,12 @@
 // Training steps of the interpreter, issued instruction by instruction or launched whole, and their results for the host.
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
 
+#include "core/enqueued_counters.h"
 #include "core/error.h"
 #include "runtime/device_activities.h"
 #include "runtime/interpreter.h"
@@ -19,45 +24,89 @@ void Interpreter::execute(BoundProgram& bound, const StepInputs& inputs, IssueOb
 
 void Interpreter::issue(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part,
                         bool captured) {
-  const parallel::Program& program = *bound.program;
-  for (int n = 0; n < static_cast<int>(bound.instructions.size()); ++n) {
-    BoundInstruction& instruction = bound.instructions[static_cast<std::size_t>(n)];
-    const StreamRef s = instruction.stream;
-    Event& end = captured ? instruction.captured : instruction.done;
-    const bool done = !part || part(program.at(n));
-    const ProfilerRange range(instruction.name.c_str());
-    if (done) observer.waiting(n, s);
-    for (const BoundInstruction* awaited : instruction.waits) {
-      if (!captured) s.wait(awaited->done);
-      // Awaited instructions of the step before, which come later in the program, have ended when the graph begins.
-      if (captured && awaited < &instruction) s.wait(awaited->captured);
+  const auto issue_next = [&](int n) { issue_instruction(bound, n, inputs, observer, part, captured); };
+  if (memory_.device().shared) return issue_by_streams(bound, issue_next);
+  for (int n = 0; n < static_cast<int>(bound.instructions.size()); ++n) issue_next(n);
+}
+
+void Interpreter::issue_by_streams(const BoundProgram& bound, const std::function<void(int)>& issue_next) {
+  std::mutex turns;
+  std::condition_variable changed;
+  std::vector<bool> issued(bound.instructions.size());
+  std::exception_ptr failure;
+  const auto issue_stream = [&](int stream) {
+    make_current(memory_.device());
+    Turn turn(turns);
+    for (int n = 0; n < static_cast<int>(issued.size()) && !failure; ++n) {
+      if (bound.program->at(n).stream != stream) continue;
+      // Those later in the program are of the run before.
+      const auto has_event = [&](int awaited) { return awaited > n || issued[static_cast<std::size_t>(awaited)]; };
+      changed.wait(turn.lock(), [&] { return failure || std::ranges::all_of(bound.program->at(n).waits, has_event); });
+      if (failure) return;
+      issue_next(n);
+      issued[static_cast<std::size_t>(n)] = true;
+      changed.notify_all();
     }
-    if (!done) {  // other instructions rely on its waits
-      if (instruction.is_awaited) s.record(end);
-      continue;
+  };
+  const auto guarded_stream = [&](int stream) {
+    try {
+      issue_stream(stream);
+    } catch (...) {
+      {
+        std::lock_guard lock(turns);
+        if (!failure) failure = std::current_exception();
+      }
+      changed.notify_all();
+      groups_.abort_action()();  // else the others would wait for counters
     }
-    observer.started(n, s);
-    if (instruction.graph && !captured && !observer.observes_kernels()) {
-      instruction.graph->launch(s, instruction.graph->nodes());
-    } else {
-      instruction.issue(inputs, observer.ready(n));
-    }
-    const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
-    const auto note = [&](StreamRef aside) {
-      if (observed) observer.done(n, aside);
-      if (part) return;
-      if (captured)
-        board_.captured(aside, program, n);
-      else
-        board_.enqueued(aside, program, n);
-    };
-    // On the host, threads take turns, so others could end before this end is noted: there it is noted before they go on. On a
-    // GPU, a note holds up its stream, and comes after.
-    const bool notes_first = !s.device().is_cuda();
-    if (notes_first) note(s);
-    if (instruction.is_awaited || observed || shown) s.record(end);
-    if (!notes_first) note(observed || shown ? s.aside(end) : s);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int stream = 0; stream < static_cast<int>(bound.streams.size()); ++stream)
+      threads.emplace_back(guarded_stream, stream);
   }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Interpreter::issue_instruction(BoundProgram& bound, int n, const StepInputs& inputs, IssueObserver& observer,
+                                    const Part& part, bool captured) {
+  const parallel::Program& program = *bound.program;
+  BoundInstruction& instruction = bound.instructions[static_cast<std::size_t>(n)];
+  const StreamRef s = instruction.stream;
+  Event& end = captured ? instruction.captured : instruction.done;
+  const bool done = !part || part(program.at(n));
+  const ProfilerRange range(instruction.name.c_str());
+  if (done) observer.waiting(n, s);
+  for (const BoundInstruction* awaited : instruction.waits) {
+    if (!captured) s.wait(awaited->done);
+    // Those of the step before, which come later in the program, are over when the graph begins.
+    if (captured && awaited < &instruction) s.wait(awaited->captured);
+  }
+  if (!done) {  // others rely on what it would have waited for
+    if (instruction.is_awaited) s.record(end);
+    return;
+  }
+  observer.started(n, s);
+  if (instruction.graph && !captured && !observer.observes_kernels()) {
+    instruction.graph->launch(s, instruction.graph->nodes());
+  } else {
+    instruction.issue(inputs, observer.ready(n));
+  }
+  const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
+  const auto note = [&](StreamRef aside) {
+    if (observed) observer.done(n, aside);
+    if (part) return;
+    if (captured)
+      board_.captured(aside, program, n);
+    else
+      board_.enqueued(aside, program, n);
+  };
+  // A host's threads take turns, so that others could end before this end is noted: there it is noted before they go on. On a
+  // GPU a note holds up its stream, and comes after.
+  const bool notes_first = !s.device().is_cuda();
+  if (notes_first) note(s);
+  if (instruction.is_awaited || observed || shown) s.record(end);
+  if (!notes_first) note(observed || shown ? s.aside(end) : s);
 }
 
 void Interpreter::order_behind_graph() {

@@ -62,6 +62,7 @@ std::uint64_t ProgressBoard::done(std::size_t lane) const {
 
 void ProgressBoard::begin(const parallel::Program& program) {
   std::lock_guard lock(mutex_);
+  issued_.assign(program.instructions.size(), false);
   next_ = program.instructions.empty() ? -1 : 0;
   if (program_ == &program) return;
   for (Lane& lane : lanes_) lane.instructions.clear();
@@ -82,7 +83,8 @@ void ProgressBoard::enqueued(StreamRef aside, const parallel::Program& program, 
     value = static_cast<std::uint32_t>(++lane.enqueued);
     place = counter(static_cast<std::size_t>(&lane - lanes_.data()));
     shown = shown_[static_cast<std::size_t>(instruction)];
-    next_ = instruction + 1 < static_cast<int>(program.instructions.size()) ? instruction + 1 : -1;
+    issued_[static_cast<std::size_t>(instruction)] = true;
+    while (next_ >= 0 && issued_[static_cast<std::size_t>(next_)]) next_ = next_ + 1 < std::ssize(issued_) ? next_ + 1 : -1;
   }
   if (aside.device().is_cuda()) {
     if (shown) aside.write_value(place, value);

@@ -83,9 +83,10 @@ class ProgressBoard {
   Buffer counters_;                                  // pinned; written by the streams
   mutable std::mutex mutex_;
   const parallel::Program* program_ = nullptr;
-  std::vector<bool> shown_;  // of program_
-  int next_ = -1;
-  std::vector<Lane> lanes_;  // by stream, in order of appearance; never removed
+  std::vector<bool> shown_;   // of program_
+  std::vector<bool> issued_;  // by instruction of program_, in this run
+  int next_ = -1;             // the first that is not issued
+  std::vector<Lane> lanes_;   // by stream, in order of appearance; never removed
 };
 
 // The meaning of a stream's standing.

@@ -76,7 +76,10 @@ class GroupsBuilder {
   std::shared_ptr<comm::p2p::LinkCommunicator> by_links(const parallel::GroupStream& kind,
                                                         const std::vector<int>& members) const {
     const bool exchanges = kind == parallel::exchange_group, tensor = kind.group == parallel::groups::tensor;
-    const char* const name = exchanges ? "exchange." : tensor ? "tensor-reduction." : "reduction.";
+    const std::string name = exchanges                           ? "exchange."
+                             : tensor                            ? "tensor-reduction."
+                             : kind == parallel::reduction_group ? "reduction."
+                                                                 : to_string(kind) + ".links.";
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     comm::p2p::LinkCommunicatorSpec spec{
         .setting = tensor ? "comm.exchanges" : "comm.reductions",

@@ -14,10 +14,18 @@
 
 namespace plait::site {
 
-Device placed_device(const Config& config, DeviceKind kind, int rank) {
+int ranks_per_device(const Config& config, const DeviceChoice& devices, int ranks) {
+  if (devices.kind == DeviceKind::host) return 1;
+  if (config.launch.ranks_per_device > 0) return static_cast<int>(config.launch.ranks_per_device);
+  return (ranks + devices.count - 1) / devices.count;
+}
+
+Device placed_device(const Config& config, const DeviceChoice& devices, int rank, int ranks) {
   const std::vector<std::int64_t>& given = config.placement.devices;
   const auto index = static_cast<std::size_t>(rank);
-  return {kind, kind == DeviceKind::cuda && index < given.size() ? static_cast<int>(given[index]) : rank};
+  const bool is_given = devices.kind == DeviceKind::cuda && index < given.size();
+  const int to_a_device = ranks_per_device(config, devices, ranks);
+  return {devices.kind, is_given ? static_cast<int>(given[index]) : rank / to_a_device, config.launch.ranks_per_device != 1};
 }
 
 void check_host_ranks(int ranks) {

@@ -38,9 +38,13 @@ void check_pairs(const Config& config, const DeviceChoice& devices, int ranks);
 // CPUs of this host, their share of its memory.
 double memory_of_rank(const Config& config, DeviceKind kind, int ranks);
 
-// The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
-// not placed.
-Device placed_device(const Config& config, DeviceKind kind, int rank);
+// The number of ranks to a device: launch.ranks_per_device, where `auto` is as few as `ranks` ranks need. 1 on CPUs, which all
+// ranks share as it is.
+int ranks_per_device(const Config& config, const DeviceChoice& devices, int ranks);
+
+// The device of one of the `ranks` ranks of this host: the GPU that placement.devices gives it, or the one of its own number,
+// divided by the ranks to a device. Ranks on CPUs are not placed.
+Device placed_device(const Config& config, const DeviceChoice& devices, int rank, int ranks);
 
 // ConfigError if one host cannot start so many ranks.
 void check_host_ranks(int ranks);

@@ -31,9 +31,10 @@ PlanReport::PlanReport(Job& job, World& world, Session& session) : job_(job), wo
       parallel::make_job_plan(job.config(), job.decision(), job.tokenizer().vocab(), mine.layout, mine.device_kind);
   parallel::require_valid(parallel::training_programs(plans));
   parallel::require_valid(parallel::evaluation_programs(plans));
+  const site::DeviceChoice choice = site::choose_devices(job.config());
   std::vector<std::string> devices;
   for (int r = 0; r < world.rank.size; ++r) {
-    devices.push_back(to_string(site::placed_device(job.config(), mine.device_kind, r)));
+    devices.push_back(to_string(site::placed_device(job.config(), choice, r, world.rank.size)));
   }
   document_ = parallel::plan_document(plans, devices, planned);
   prediction_ = predicted_run(planned);

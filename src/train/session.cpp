@@ -65,12 +65,13 @@ std::optional<comm::p2p::JobFacts> job_facts(const launch::RankContext& rank, co
   return comm::p2p::JobFacts(rank.device, options.peer_access, meeting);
 }
 
-// This rank's share of memory: ranks that are CPUs of one host share its memory.
+// This rank's share of memory: ranks that are CPUs of one host share its memory, and ranks on one GPU the GPU's.
 std::size_t part_of_device(const launch::RankContext& rank, const std::optional<comm::p2p::JobFacts>& facts) {
   std::size_t sharing = 1;
-  if (facts && rank.device.kind == DeviceKind::host) {
+  if (facts) {
     sharing = 0;
-    for (int r = 0; r < rank.size; ++r) sharing += facts->same_host(rank.rank, r);
+    const std::string& own = facts->end(rank.rank).bus_id;  // empty: a CPU
+    for (int r = 0; r < rank.size; ++r) sharing += facts->same_host(rank.rank, r) && facts->end(r).bus_id == own;
   }
   return memory_size(rank.device) / sharing;
 }

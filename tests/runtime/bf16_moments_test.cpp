@@ -151,9 +151,7 @@ class GpuMomentLayouts : public MomentLayouts {
  protected:
   void SetUp() override {
     std::string why;
-    const int count = cuda_device_count(&why);
-    if (count < GetParam().ranks())
-      GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
+    if (cuda_device_count(&why) == 0) GTEST_SKIP() << why;
   }
 };
 

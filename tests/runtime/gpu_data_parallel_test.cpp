@@ -31,8 +31,7 @@ class GpuDataParallel : public testing::TestWithParam<GpuCase> {
  protected:
   void SetUp() override {
     std::string why;
-    const int count = cuda_device_count(&why);
-    if (count < GetParam().ranks) GTEST_SKIP() << "needs " << GetParam().ranks << " GPUs, there are " << count << ": " << why;
+    if (cuda_device_count(&why) == 0) GTEST_SKIP() << why;
   }
 };
 

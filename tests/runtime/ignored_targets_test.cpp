@@ -150,7 +150,7 @@ TEST(IgnoredTargets, GradientsMayBeBf16) { expect_the_serial_runs(masked_cases()
 class GpuIgnoredTargetLayouts : public testing::TestWithParam<MaskedCase> {};
 TEST_P(GpuIgnoredTargetLayouts, GiveTheSerialRunsLossesAndParameters) {
   std::string why;
-  if (cuda_device_count(&why) < GetParam().ranks) GTEST_SKIP() << "needs " << GetParam().ranks << " GPUs; " << why;
+  if (cuda_device_count(&why) == 0) GTEST_SKIP() << why;
   for (const char* compute : {"fp32", "bf16"}) expect_the_serial_runs(GetParam(), DeviceKind::cuda, compute);
 }
 INSTANTIATE_TEST_SUITE_P(Cuda, GpuIgnoredTargetLayouts,

@@ -211,9 +211,7 @@ class GpuLayouts : public testing::TestWithParam<LayoutCase> {
  protected:
   void SetUp() override {
     std::string why;
-    const int count = cuda_device_count(&why);
-    if (count < GetParam().ranks())
-      GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
+    if (cuda_device_count(&why) == 0) GTEST_SKIP() << why;
   }
 };
 
@@ -231,6 +229,7 @@ TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
 }
 
 TEST_P(GpuLayouts, AStepNeitherSynchronizesTheHostNorAllocates) {
+  if (cuda_device_count() < GetParam().ranks()) GTEST_SKIP() << "ranks that share a GPU make events as they go";
   Config config = config_of(GetParam());
   config.precision.compute = "bf16";
   expect_quiet_steps(config, GetParam().ranks());

@@ -102,10 +102,19 @@ struct JobResult {
 // The body of one rank; called on the rank's own thread.
 using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
+// The ranks that share a GPU where there are fewer GPUs than ranks; 1 elsewhere.
+inline int ranks_to_a_device(DeviceKind kind, int ranks) {
+  const int gpus = kind == DeviceKind::cuda ? std::max(1, cuda_device_count()) : ranks;
+  return (ranks + gpus - 1) / gpus;
+}
+
 // Runs the ranks. `edit` may change a rank's plan before it is carried out, and `edit_groups` how its communicators are made.
 inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body,
                       const std::function<void(parallel::RankPlan&)>& edit = {},
                       const std::function<void(GroupOptions&)>& edit_groups = {}) {
+  const int to_a_device = ranks_to_a_device(kind, ranks);
+  Config used = config;
+  if (to_a_device > 1) used.launch.ranks_per_device = to_a_device;
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   const std::vector<std::shared_ptr<RankLife>> lives = make_rank_lives(ranks);
@@ -113,12 +122,12 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const Device device{kind, rank};
+        const Device device{kind, rank / to_a_device, used.launch.ranks_per_device != 1};
         make_current(device);
         DeviceMemory memory(device);
-        const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
+        const parallel::Layout layout = parallel::resolve_layout(used.parallel, ranks);
         parallel::RankPlan plan =
-            parallel::make_rank_plan(config, parallel::Decision{}, config.model.vocab, layout, rank, kind);
+            parallel::make_rank_plan(used, parallel::Decision{}, used.model.vocab, layout, rank, kind);
         if (edit) edit(plan);
         GroupOptions groups;
         groups.device = device;

@@ -42,6 +42,9 @@ std::string no_mailbox(const PairFacts& facts) {
   return "";
 }
 
+// NCCL refuses two ranks of one GPU, and the others' counters are not known by one address (core/enqueued_counters.h).
+constexpr const char* device_is_shared =
+    "ranks that share a GPU (launch.ranks_per_device) reach each other by direct alone, as threads of one process";
 constexpr const char* access_is_off = "comm.peer_access is off";
 
 std::string no_access(const EndFacts& from, const EndFacts& to, const PathFacts& path) {
@@ -124,6 +127,7 @@ std::string relay_obstacle(const PairFacts& facts) {
 std::string host_obstacle(const PairFacts& facts) { return no_descriptors(facts); }
 
 std::string obstacle_to(Transport transport, const PairFacts& facts) {
+  if (gpus(facts) && facts.sender.shared && transport != Transport::direct) return device_is_shared;
   if (transport == Transport::nccl) return facts.sender.kind == facts.receiver.kind ? "" : no_mailbox(facts);
   if (std::string obstacle = no_mailbox(facts); !obstacle.empty()) return obstacle;
   if (!facts.same_host() && transport != Transport::vmm) return "on different hosts, where only vmm by fabric handles reaches";

@@ -119,6 +119,7 @@ EndFacts end_facts(int rank, Device device, PeerAccessUse access) {
   facts.process = this_process();
   facts.kind = device.kind;
   facts.ordinal = device.index;
+  facts.shared = device.shared;
   facts.peer_access = access == PeerAccessUse::automatic;
   facts.name = as_field(device_name(device));
   if (device.is_cuda()) describe_gpu(device, facts);

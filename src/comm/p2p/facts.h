@@ -59,6 +59,7 @@ struct EndFacts {
   std::string fabric_clique;             // clique of NVLink between hosts; GPUs with equal ones reach each other. Empty: none
   bool peer_access = true;               // false: comm.peer_access is off
   bool stream_memory_operations = true;  // GPUs: probed by a write and a wait
+  bool shared = false;                   // Device::shared
   friend bool operator==(const EndFacts&, const EndFacts&) = default;
 };
 
@@ -115,6 +116,7 @@ void declare(auto& field, Of<EndFacts> auto& facts) {
   field("fabric_clique", facts.fabric_clique);
   field("peer_access", facts.peer_access);
   field("stream_memory_operations", facts.stream_memory_operations);
+  field("shared", facts.shared);
 }
 
 }  // namespace plait::comm::p2p

@@ -324,7 +324,8 @@ CounterBatch LinkCommunicator::take_free_posts(Peer& p) {
 
 bool LinkCommunicator::reduce_at_once(StreamRef stream, View data, Reduction reduction) {
   const auto has_places = [](const Peer& p) { return !p.to || (!p.to->places().empty() && !p.landing.empty()); };
-  if (!stream.device().is_cuda() || data.bytes() > std::min(link_collectives::most_summed_by_one_kernel, longest_by_kernel_) ||
+  if (!stream.device().is_cuda() || stream.device().shared ||
+      data.bytes() > std::min(link_collectives::most_summed_by_one_kernel, longest_by_kernel_) ||
       size() > link_collectives::most_ranks_by_one_kernel || !std::ranges::all_of(peers_, has_places))
     return false;
   std::vector<CountedPart> parts(peers_.size());

@@ -31,7 +31,7 @@ inline constexpr int most_copies = link_collectives::most_ranks;
 // copy takes longer than the copy. While it waits it occupies a part of as many multiprocessors as it has thread blocks, as
 // kernels of NCCL do. Without an awaited counter it begins at once. At most most_copies. `blocks`: per copy, fewer if there are
 // many; more than one need `blocks_done`, most_copies counters on the device that are 0 before and after, used by this stream
-// alone.
+// alone. On a shared GPU (Device::shared) operations of the stream wait and write, and the kernel only copies.
 struct CounterValue {
   std::uint32_t* counter = nullptr;
   std::uint32_t value = 0;

@@ -10,6 +10,7 @@
 
 #include "comm/meeting.h"
 #include "comm/p2p/region_kinds.h"
+#include "core/enqueued_counters.h"
 #include "core/error.h"
 #include "core/format.h"
 #include "core/stream.h"
@@ -24,6 +25,7 @@ class SharedMemory {
     const Stream stream(device);
     stream.ref().zero(buffer_.data(), bytes);
     stream.ref().synchronize();
+    if (device.shared) enqueued_counters().begin(buffer_.data(), bytes);
   }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "comm/p2p/cuda/counters.h"
 #include "comm/p2p/mover.h"
@@ -181,12 +182,31 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
   });
 }
 
+// The same by operations of the stream around a kernel that does not wait.
+static void copy_between_operations(StreamRef stream, std::span<const CountedCopy> copies) {
+  using enum CounterOperation::Kind;
+  std::vector<CounterOperation> before, after;
+  std::vector<Copy> list;
+  for (const CountedCopy& c : copies) {
+    if (c.freed.counter) before.push_back({write, c.freed.counter, c.freed.value});
+    list.push_back(c.copy);
+    after.push_back({write, c.counter.counter, c.counter.value});
+  }
+  for (const CountedCopy& c : copies) {
+    if (c.awaited.counter) before.push_back({wait, c.awaited.counter, c.awaited.value});
+  }
+  if (!before.empty()) stream.count(before);
+  copy_all_by_kernel(stream, list);
+  stream.count(after);
+}
+
 void copy_between_counters(StreamRef stream, std::span<const CountedCopy> copies, int blocks, std::uint32_t* blocks_done) {
   require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
   require(copies.size() <= most_copies, "copy_between_counters: too many copies");
   require(blocks == 1 || (blocks > 1 && blocks_done), "copy_between_counters: more than one block needs counters");
   if (copies.empty()) return;
   for (const CountedCopy& copy : copies) require(copy.counter.counter, "copy_between_counters needs a counter");
+  if (stream.device().shared) return copy_between_operations(stream, copies);
   // Waiting blocks must not keep others from running.
   const std::size_t of_each = std::min(static_cast<std::size_t>(blocks), most_blocks_of(copies.size()));
   const dim3 grid(static_cast<unsigned>(of_each), static_cast<unsigned>(copies.size()));
