@@ -39,8 +39,8 @@ Config configuration(const StepOptions& o) {
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
   // Random tokens have no vocabulary of their own: if the preset leaves it to the tokenizer it is that of bytes.
   const bool has_vocab = std::ranges::any_of(
-      config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && preset.model.vocab > 0; });
-  std::vector<std::string> set = {"model.preset=" + config::yaml_text(o.model, {}),
+      config::presets(), [&](const config::Preset& preset) { return preset.name == o.model && !preset.model.vocab.is_auto(); });
+  std::vector<std::string> set = {"model.preset=" + config::yaml_text(o.model),
                                   "data.tokenizer=random",
                                   fmt::format("data.sequence_length={}", o.sequence),
                                   "train.steps=1000",

@@ -83,7 +83,7 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
     return;
   }
   const std::string out = arguments.options.out.string();
-  const auto in_yaml = [&](const std::string& name) { return config::yaml_text(out + name, {}); };
+  const auto in_yaml = [&](const std::string& name) { return config::yaml_text(out + name); };
   const std::string how = tokenizer.kind() == "bytes" ? "bytes"
                           : tokenizer.kind() == "huggingface"
                               ? fmt::format("{{file: {}}}", in_yaml("/tokenizer.json"))
@@ -233,7 +233,7 @@ struct BatchesArguments {
 void write_batches(const BatchesArguments& a) {
   const Config config = load_config(a.config, a.set, interop::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
-  const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
+  const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab.value_or(0), tokenizer->vocab()));
   InterruptibleTask task("writing");
   train::write_batches(a.out, *dataset, config, a.steps, task.callback());
 }

@@ -48,14 +48,14 @@ std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view
 
 // Evaluation passes one micro-batch at a time, so the schedule does not change the result.
 void require_any_number(const ParallelConfig& parallel) {
-  const auto kind = parallel.schedule;
-  if (parallel.size[stage_axis] <= 1 || !kind || !schedule_row(*kind).in_rounds) return;
+  const Auto<ScheduleKind>& kind = parallel.schedule;
+  if (parallel.size[stage_axis].value_or(1) <= 1 || kind.is_auto() || !schedule_row(kind.value()).in_rounds) return;
   throw ConfigError(
       {{"parallel.schedule", schedule_name(parallel),
         fmt::format("passes on a multiple of {}={} micro-batches, but plait eval does one at a time: "
                     "leave schedule and virtual_stages out of --layout, or take schedule=1f1b virtual_stages=1; the "
                     "result is the same",
-                    axis_key(stage_axis), parallel.size[stage_axis]),
+                    axis_key(stage_axis), parallel.size[stage_axis].value()),
         "", 0}});
 }
 
@@ -64,10 +64,10 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   std::vector<std::string> overrides = verify::serial_overrides();
   overrides.push_back("comm.p2p_pairs=[]");  // of the run's ranks, which may be more
   overrides.push_back("comm.braid=none");    // there is one pass, which has no partner
-  overrides.push_back("train.micro_batch=" + std::to_string(std::max<std::int64_t>(1, trained.train.micro_batch)));
+  overrides.push_back("train.micro_batch=" + std::to_string(trained.train.micro_batch.value_or(1)));
   // The table of positions keeps the rows it was trained with, regardless of the windows.
   if (trained.model.position == Position::learned) {
-    const std::int64_t rows = trained.model.max_sequence > 0 ? trained.model.max_sequence : trained.data.sequence_length;
+    const std::int64_t rows = trained.model.max_sequence.value_or(trained.data.sequence_length);
     overrides.push_back("model.max_sequence=" + std::to_string(rows));
   }
   if (!o.layout.empty()) {
@@ -76,7 +76,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   }
   if (!o.data.empty()) {
     std::string list;
-    for (const std::string& file : o.data) list += (list.empty() ? "" : ", ") + config::yaml_text(file, {});
+    for (const std::string& file : o.data) list += (list.empty() ? "" : ", ") + config::yaml_text(file);
     overrides.push_back("data.validation=[" + list + "]");
   }
   if (!o.tokens.empty()) {

@@ -32,7 +32,7 @@ int list_points_into(const fs::path& folder) {
   }
   const Config config = checkpoint::load_run_config(folder);
   const train::Environment environment = train::environment_here();
-  const auto points = listed_points(config, environment, static_cast<int>(config.study.slurm.ranks_per_node));
+  const auto points = listed_points(config, environment, static_cast<int>(config.study.slurm.ranks_per_node.value_or(0)));
   study::keep_points(folder, environment, topology_here(config), points, true);
   fmt::print("{}", dry_run_table(config, points, terminal_width(stdout)));
   return 0;

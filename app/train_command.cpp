@@ -34,7 +34,7 @@ struct TrainOptions {
 // The overrides behind --init-from, --with-optimizer and --plan, then --set.
 std::vector<std::string> overrides_of(const TrainOptions& options) {
   std::vector<std::string> overrides;
-  if (!options.init_from.empty()) overrides.push_back("train.init_from.path=" + config::yaml_text(options.init_from, {}));
+  if (!options.init_from.empty()) overrides.push_back("train.init_from.path=" + config::yaml_text(options.init_from));
   // A run's own configuration names that run's origin, which does not concern runs that start from it.
   if (options.resume.empty() && (options.with_optimizer || options.config.empty()))
     overrides.push_back(fmt::format("train.init_from.optimizer={}", options.with_optimizer));

@@ -48,7 +48,7 @@ std::shared_ptr<comm::Rendezvous> join(const Config& config, const BenchRanks& r
 
 launch::LaunchPlan plan_bench(const BenchRanks& ranks, const std::vector<std::string>& argv) {
   Config config;
-  config.launch.ranks = ranks.ranks;
+  if (ranks.ranks > 0) config.launch.ranks = ranks.ranks;
   const bool external = !ranks.processes && site::started_from_outside();
   config.launch.mode = external ? LaunchMode::external : ranks.processes ? LaunchMode::processes : LaunchMode::threads;
   config.launch.device = ranks.device;

@@ -147,14 +147,14 @@ std::optional<double> slowest_update(const std::vector<const Times*>& ranks) {
 std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ranks) {
   std::vector<int> tensors = request.tensors;
   const ModelConfig& m = request.config.model;
-  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads, ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  const std::int64_t kv_heads = m.kv_heads.value_or(m.heads), ffn = m.ffn.value_or(4 * m.hidden);
   for (int t = 1; request.tensors.empty() && t <= ranks; t *= 2) {
     if (m.heads % t == 0 && kv_heads % t == 0 && ffn % t == 0) tensors.push_back(t);
   }
   std::vector<std::int64_t> micro_batches = request.micro_batches;
   if (micro_batches.empty()) {
     micro_batches = {1, 2, 4, 8};
-    if (request.config.train.micro_batch > 0) micro_batches.push_back(request.config.train.micro_batch);
+    if (!request.config.train.micro_batch.is_auto()) micro_batches.push_back(request.config.train.micro_batch);
     std::sort(micro_batches.begin(), micro_batches.end());
     micro_batches.erase(std::unique(micro_batches.begin(), micro_batches.end()), micro_batches.end());
   }
@@ -294,7 +294,7 @@ void measure_communicators(const CalibrationRequest& request, const launch::Laun
             comm::GroupSpec group;
             group.name = "calibrate.memory." + std::to_string(n);
             group.timeout = request.ranks.timeout;
-            group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
+            group.max_ctas = static_cast<int>(request.config.comm.max_ctas.value_or(0));
             communicators.push_back(join_all(rank, group));
             const View all(whole.data(), DType::f32, {rank.size * large}), own(part.data(), DType::f32, {large});
             comm::Communicator& made = *communicators.back();
@@ -391,7 +391,7 @@ void measure_messages(const CalibrationRequest& request, const launch::LaunchPla
 
 launch::LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
   Config config;
-  config.launch.ranks = ranks;
+  if (ranks > 0) config.launch.ranks = ranks;
   config.launch.mode = LaunchMode::threads;
   config.launch.device = request.ranks.device;
   return launch::plan_launch(config);
@@ -408,7 +408,8 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   }
   const launch::LaunchPlan launch_plan = launch_of(request, request.ranks.ranks);
   const bool gpus = launch_plan.devices.front().is_cuda();
-  const std::int64_t vocab = request.config.model.vocab > 0 ? request.config.model.vocab : data::vocabulary(request.config);
+  const Auto<std::int64_t>& given = request.config.model.vocab;
+  const std::int64_t vocab = given.is_auto() ? data::vocabulary(request.config) : given.value();
   plan::Calibration calibration;
   calibration.device = site::calibration_device(launch_plan.devices.front().kind);
   calibration.model = site::model_key_of(request.config, vocab, launch_plan.devices.front().kind);

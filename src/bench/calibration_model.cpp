@@ -29,7 +29,7 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   small.model.layers = with_head ? blocks : blocks + 1;
   // Makes all blocks alike: if only some see the whole sequence, all do.
   if (!small.model.window_layers.empty()) {
-    if (std::ssize(config.model.window_layers) < config.model.layers) small.model.window = 0;
+    if (std::ssize(config.model.window_layers) < config.model.layers) small.model.window = automatic;
     small.model.window_layers.clear();
   }
   small.model.vocab = vocab;

@@ -47,7 +47,7 @@ class RankSlowdown {
     comm::GroupSpec group;
     group.name = "slowdown";
     group.timeout = request.timeout;
-    group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
+    group.max_ctas = static_cast<int>(request.config.comm.max_ctas.value_or(0));
     group.host_interface = request.config.comm.interface;
     comm_ = join_all(rank, group);
     stream_.ref().zero(data_.data(), bytes_);  // sums of zeros stay finite, however often

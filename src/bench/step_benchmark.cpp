@@ -217,10 +217,10 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
     throw ConfigError({{open.front(), "auto", "must be given for one rank by itself (--alone)", "", 0}});
   const ParallelConfig& p = config.parallel;
   // As in a job of launch.ranks; there need not be as many devices here.
-  AxisSizes sizes = p.size;
+  AxisSizes sizes = p.known_sizes();
   if (sizes[rest_axis] == 0) {
     const std::int64_t others = product(sizes, AxisSet::all().without(rest_axis));
-    sizes[rest_axis] = std::max<std::int64_t>(1, config.launch.ranks / others);
+    sizes[rest_axis] = std::max<std::int64_t>(1, config.launch.ranks.value_or(0) / others);
   }
   const parallel::Layout layout = parallel::make_layout(sizes);
   if (request.alone >= layout.ranks())

@@ -75,7 +75,7 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
   }
   std::vector<std::string> all;
   if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept))
-    all.push_back("parallel.schedule.file=" + config::yaml_text(kept.string(), {}));
+    all.push_back("parallel.schedule.file=" + config::yaml_text(kept.string()));
   const Config started = load_config(path.string(), all);
   all.insert(all.end(), overrides.begin(), overrides.end());
   Config config = overrides.empty() ? started : load_config(path.string(), all);

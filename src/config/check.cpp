@@ -12,7 +12,7 @@ std::vector<ConfigProblem> problems(const Config& config, const std::string& of)
   check(
       config, {},
       [&](const Field& field, const std::string& why) {
-        found.push_back({field.path, yaml_text(field.get(config), field.automatic), why, "", 0});
+        found.push_back({field.path, yaml_text(field.get(config)), why, "", 0});
       },
       of);
   return found;

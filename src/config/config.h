@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "config/auto.h"
 #include "config/data_config.h"
 #include "config/schedule_table.h"
 #include "config/study_config.h"
@@ -61,7 +62,8 @@ struct RopeScalingConfig {
 struct ModelConfig {
   std::string preset;  // fills the fields below that are not given; empty: all of them come from the file
   std::string from;    // empty once a configuration has been read: it is filled in then
-  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+  std::int64_t layers = 0, hidden = 0, heads = 0;
+  Auto<std::int64_t> kv_heads, head_dim, ffn, vocab;
   NormKind norm = NormKind::layer_norm;
   double norm_epsilon = 1e-5;
   Mlp mlp = Mlp::gelu;
@@ -72,8 +74,8 @@ struct ModelConfig {
   bool bias = true;                         // biases in attention output and MLP linears (and the norms' beta for layer_norm)
   bool qkv_bias = true;                     // bias in the query/key/value projection
   bool qk_norm = false;                     // RMSNorm of query and key heads
-  std::int64_t max_sequence = 0;            // rows of the learned position table; 0: data.sequence_length
-  std::int64_t window = 0;                  // keys that a token sees; 0: all before it
+  Auto<std::int64_t> max_sequence;          // rows of the learned position table; auto: data.sequence_length
+  Auto<std::int64_t> window;                // keys that a token sees; auto: all before it
   std::vector<std::int64_t> window_layers;  // from 0; empty: all have the window
 
   template <typename Keys>
@@ -133,8 +135,8 @@ struct OptimizerConfig {
   double min_lr_fraction = 0.1;  // final learning rate of cosine and linear, as a fraction of lr
   std::int64_t warmup = 0;       // steps
   Decay schedule = Decay::cosine;
-  double decay_fraction = 0.2;   // wsd: last fraction of the steps in which lr falls to min_lr_fraction
-  std::int64_t decay_steps = 0;  // the same in steps; 0: auto, by decay_fraction
+  double decay_fraction = 0.2;     // wsd: last fraction of the steps in which lr falls to min_lr_fraction
+  Auto<std::int64_t> decay_steps;  // the same in steps; auto: by decay_fraction
   DecayShape decay_shape = DecayShape::linear;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 
@@ -182,8 +184,8 @@ struct InitFromConfig {
 
 struct TrainConfig {
   std::int64_t steps = 0;
-  std::int64_t global_batch = 0;  // sequences
-  std::int64_t micro_batch = 0;   // sequences; -1: auto, the planner's choice
+  std::int64_t global_batch = 0;       // sequences
+  Auto<std::int64_t> micro_batch = 0;  // sequences; auto: the planner's choice
   OptimizerConfig optimizer;
   InitFromConfig init_from;
   double clip = 1.0;  // 0: off
@@ -201,8 +203,7 @@ struct TrainConfig {
     k.required(k.planned(k.auto_key(
         "micro_batch", &TrainConfig::micro_batch, k.whole(1, limits::sequences),
         "Sequences one data-parallel rank computes at a time; gradients accumulate over `global_batch / (micro_batch * data)` "
-        "of them. Larger is faster and takes more memory; the result is the same. `auto`: the planner's choice.",
-        -1)));
+        "of them. Larger is faster and takes more memory; the result is the same. `auto`: the planner's choice.")));
     k.section("optimizer", &TrainConfig::optimizer, "AdamW and its learning rate.");
     k.section("init_from", &TrainConfig::init_from,
               "A new run from the weights of another (docs/checkpoints.md): fine-tuning, and forks of one trunk. Only `plait "
@@ -228,16 +229,25 @@ struct TrainConfig {
 };
 
 struct ParallelConfig {
-  AxisSizes size = usual_sizes;  // 0: auto
-  // `auto` of these, nothing, 0 and -1, is the planner's choice.
-  std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
+  AxisArray<Auto<std::int64_t>> size = usual_sizes();
+  // `auto` of these is the planner's choice.
+  Auto<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
   // The file of ScheduleKind::file, as it was when the configuration was read.
   std::shared_ptr<const ScheduleFile> schedule_file;
-  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved); 0: auto
-  std::vector<double> stages;       // transformer blocks of each stage, in model order; empty: split by cost
-  std::int64_t zero = 0;            // 0 | 1 | 2; -1: auto
+  Auto<std::int64_t> virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved)
+  std::vector<double> stages;             // transformer blocks of each stage, in model order; empty: split by cost
+  Auto<std::int64_t> zero = 0;            // 0 | 1 | 2
   bool sequence_parallel = true;
-  std::optional<Recompute> recompute = Recompute::none;
+  Auto<Recompute> recompute = Recompute::none;
+
+  // As a configuration has them that says nothing.
+  static AxisArray<Auto<std::int64_t>> usual_sizes() {
+    return AxisArray<Auto<std::int64_t>>::of_rows([](const AxisRow& row) { return Auto<std::int64_t>(row.usual); });
+  }
+  // 0 where `auto`.
+  AxisSizes known_sizes() const {
+    return AxisSizes::of_rows([this](const AxisRow& row) { return size[row.axis].value_or(0); });
+  }
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -258,8 +268,7 @@ struct ParallelConfig {
     k.planned(
         k.auto_key("zero", &ParallelConfig::zero, k.up_to(0, 2, "sharding parameters (ZeRO-3)"),
                    "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients "
-                   "too, which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",
-                   -1));
+                   "too, which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them."));
     k.key("sequence_parallel", &ParallelConfig::sequence_parallel, k.yes_or_no(),
           "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
           "less memory. Without effect while `tensor` is 1.");
@@ -273,27 +282,26 @@ struct ParallelConfig {
 std::string schedule_name(const ParallelConfig& parallel);
 
 struct CommConfig {
-  std::optional<Backend> backend;      // nothing: auto, by device
-  std::optional<Transport> p2p;        // nothing: auto, the best that works, pair by pair
+  Auto<Backend> backend;               // auto: by device
+  Auto<Transport> p2p;                 // auto: the best that works, pair by pair
   std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (config/pair_transport.h)
-  std::optional<Mover> mover;          // nothing: auto, the fastest
+  Auto<Mover> mover;                   // auto: the fastest
   PeerAccessUse peer_access = PeerAccessUse::automatic;
   RequiredPath require = RequiredPath::none;
-  std::optional<CollectiveWay> exchanges;   // nothing: auto
-  std::optional<CollectiveWay> reductions;  // nothing: auto
-  double bucket_mb = 0;                     // 0: auto, a sixteenth of the gradients but 25 to 200
+  Auto<CollectiveWay> exchanges, reductions;
+  Auto<double> bucket_mb;  // auto: a sixteenth of the gradients but 25 to 200
   bool overlap = true;
-  std::optional<Braid> braid;  // nothing: auto, see parallel::choose_braids
+  Auto<Braid> braid;  // auto: see parallel::choose_braids
   double timeout_s = 60;
-  std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
+  Auto<std::int64_t> max_ctas;          // NCCL: bound on SMs per collective; auto: NCCL's choice
   std::string interface = "127.0.0.1";  // address, network interface or subnet that host communication listens on
 
   // What collectives along an axis go by, as asked; nothing: auto, or messages only.
   std::optional<CollectiveWay> way_along(Axis axis) const {
     switch (row_of(axis).way) {
       case WayKey::none: break;
-      case WayKey::exchanges: return exchanges;
-      case WayKey::reductions: return reductions;
+      case WayKey::exchanges: return exchanges.given();
+      case WayKey::reductions: return reductions.given();
     }
     return std::nullopt;
   }
@@ -393,14 +401,16 @@ struct PlacementConfig {
 };
 
 struct LaunchConfig {
-  std::optional<LaunchMode> mode;     // nothing: auto, by whether an outside launcher has started this process
-  std::int64_t ranks = 0;             // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
-  std::string device = "auto";        // auto | cpu | cuda
-  std::int64_t ranks_per_device = 1;  // 0: auto, as few as the ranks need
-  std::string rendezvous;             // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
+  Auto<LaunchMode> mode;        // auto: by whether an outside launcher has started this process
+  Auto<std::int64_t> ranks;     // auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
+  std::string device = "auto";  // auto | cpu | cuda
+  Auto<std::int64_t> ranks_per_device = 1;  // auto: as few as the ranks need
+  std::string rendezvous;       // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
   RankBinding bind = RankBinding::automatic;
   std::string token_file;  // of a rendezvous over TCP; empty: PLAIT_TOKEN
-  double memory_gib = 0;   // 0: auto
+  Auto<double> memory_gib;
+
+  bool may_share_devices() const { return ranks_per_device != 1; }
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -437,9 +447,9 @@ struct LaunchConfig {
 };
 
 struct PrecisionConfig {
-  std::string compute = "auto";           // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
-  std::optional<MatmulType> matmul = {};  // nothing: auto, as `compute`
-  std::string gradients = "fp32";         // fp32 | bf16 (bf16 compute only)
+  std::string compute = "auto";    // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
+  Auto<MatmulType> matmul;         // auto: as `compute`
+  std::string gradients = "fp32";  // fp32 | bf16 (bf16 compute only)
   std::string master = "fp32";
   std::string moments = "fp32";  // fp32 | bf16 (not with fp64 compute)
   bool deterministic = false;    // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
@@ -482,7 +492,7 @@ struct LogConfig {
   std::int64_t every = 10;
   bool tensorboard = true;
   std::vector<std::int64_t> trace_steps;
-  double peak_tflops = 0;  // for MFU; 0: from the table of known devices
+  Auto<double> peak_tflops;  // for MFU; auto: from the table of known devices
 
   template <typename Keys>
   static void declare(Keys& k) {

@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "config/auto.h"
 #include "core/choices.h"
 #include "core/limits.h"
 
 namespace plait {
 
 struct SentencePieceConfig {
-  std::int64_t vocab = 0;  // > 0: train a model of this size on data.train
-  std::string model;       // else: path of an existing .model file
+  Auto<std::int64_t> vocab;  // given: train a model of this size on data.train
+  std::string model;         // else: path of an existing .model file
 
   template <typename Keys>
   static void declare(Keys& k) {

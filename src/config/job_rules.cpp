@@ -70,8 +70,11 @@ Known<DType> type_named(const std::string& name) {
   return {};
 }
 
-// `auto` is 0, or less.
-KnownNumber positive(std::int64_t value) { return value > 0 ? value : KnownNumber(); }
+// Neither `auto` nor what a user typed and is refused.
+KnownNumber positive(const Auto<std::int64_t>& number) {
+  const std::int64_t value = number.value_or(0);
+  return value > 0 ? value : KnownNumber();
+}
 
 // Of data.tokenizer, where it says it.
 KnownNumber tokens_of(const DataConfig& data) {
@@ -430,27 +433,27 @@ std::vector<JobRule> rules_of_arithmetic() {
 
 JobFacts facts_of(const Config& c, Known<DeviceKind> device) {
   if (!device && c.launch.device != "auto") device = c.launch.device == "cpu" ? DeviceKind::host : DeviceKind::cuda;
-  JobFacts facts{.size = c.parallel.size, .ranks = positive(c.launch.ranks), .device = device};
+  JobFacts facts{.size = c.parallel.known_sizes(), .ranks = positive(c.launch.ranks), .device = device};
   facts.compute = type_named(c.precision.compute);
   if (c.precision.compute == "auto" && device) facts.compute = *device == DeviceKind::cuda ? DType::bf16 : DType::f32;
   facts.gradients = type_named(c.precision.gradients);
-  facts.matmul = c.precision.matmul;
+  facts.matmul = c.precision.matmul.given();
   facts.layers = c.model.layers, facts.heads = c.model.heads;
-  facts.kv_heads = c.model.kv_heads > 0 ? c.model.kv_heads : c.model.heads;
+  facts.kv_heads = positive(c.model.kv_heads).value_or(c.model.heads);
   facts.ffn = positive(c.model.ffn);
   // A number that a user typed may be any; four times such a one may overflow.
   if (!facts.ffn && c.model.hidden > 0 && c.model.hidden <= limits::hidden.most) facts.ffn = 4 * c.model.hidden;
   facts.vocab = positive(c.model.vocab);
-  facts.max_sequence = c.model.max_sequence > 0 ? c.model.max_sequence : c.data.sequence_length;
+  facts.max_sequence = positive(c.model.max_sequence).value_or(c.data.sequence_length);
   facts.position = c.model.position;
   facts.tokenizer_vocab = tokens_of(c.data);
   facts.sequence = c.data.sequence_length;
   facts.global_batch = c.train.global_batch, facts.micro_batch = positive(c.train.micro_batch);
   facts.sequence_parallel = c.parallel.sequence_parallel;
-  facts.schedule = c.parallel.schedule;
+  facts.schedule = c.parallel.schedule.given();
   if (facts.schedule == ScheduleKind::file) facts.file = c.parallel.schedule_file.get();
   facts.virtual_stages = positive(c.parallel.virtual_stages);
-  facts.braid = c.comm.braid;
+  facts.braid = c.comm.braid.given();
   return facts;
 }
 

@@ -1,4 +1,4 @@
-// Published model shapes. What a preset leaves at 0 is derived: kv_heads = heads, head_dim = hidden / heads, ffn = 4 *
+// Published model shapes. What a preset leaves open is derived: kv_heads = heads, head_dim = hidden / heads, ffn = 4 *
 // hidden.
 #include "config/schema.h"
 

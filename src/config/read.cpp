@@ -134,6 +134,7 @@ std::optional<std::vector<DataSourceConfig>> read(const YAML::Node& node, const 
 }
 
 std::optional<FileValue> read(const YAML::Node&, const FileValue&) { return std::nullopt; }
+std::optional<Automatic> read(const YAML::Node&, Automatic) { return std::nullopt; }
 
 // A value of an axis; lists are values too (`parallel.stages`), and so is {file: PATH}. Deeper ones no axis takes.
 std::optional<AxisValue> read_axis_value(const YAML::Node& node) {
@@ -172,25 +173,17 @@ std::optional<std::vector<AxisConfig>> read(const YAML::Node& node, const std::v
 }
 
 std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
-  const Value type = field.get(Config{});
   if (field.open && node.IsMap()) {
     const auto path = file_path(node);
     return path ? std::optional<Value>(field.open(*path)) : std::nullopt;
   }
-  if (field.automatic && node.IsScalar() && node.Scalar() == "auto") {
-    return std::holds_alternative<double>(type) ? Value(static_cast<double>(*field.automatic)) : Value(*field.automatic);
-  }
+  if (field.takes_auto && node.IsScalar() && node.Scalar() == "auto") return automatic;
   return std::visit(
       [&](const auto& like) -> std::optional<Value> {
         auto typed = read(node, like);
         return typed ? std::optional<Value>(std::move(*typed)) : std::nullopt;
       },
-      type);
-}
-
-// What stands for `auto` inside, written out: no value of its own.
-bool is_number_for_auto(const YAML::Node& node, const Field& field, const Value& value) {
-  return field.automatic && is_automatic(field, value) && node.IsScalar() && node.Scalar() != "auto";
+      field.type);
 }
 
 class Reader {
@@ -423,8 +416,7 @@ void Reader::assign_given() {
              given.line);
       continue;
     }
-    const bool is_no_value = is_number_for_auto(given.node, field, *value);
-    if (const std::string why = is_no_value ? "must be " + field.rule.words : field.rule.broken(*value); !why.empty()) {
+    if (const std::string why = field.rule.broken(*value); !why.empty()) {
       bad_.insert(field.path);
       const auto* name = std::get_if<std::string>(&*value);
       report(field.path, shown(given.node), why, given.line, name != nullptr ? *name : "", field.rule.names);
@@ -494,10 +486,9 @@ void Reader::take_model(const ModelDirectory& found) {
       continue;
     const auto given = given_.find(field.path);
     const Value wanted = field.get(theirs);
-    if (given == given_.end() || is_automatic(field, field.get(config_))) {
+    if (given == given_.end() || is_automatic(field.get(config_))) {
       field.set(config_, wanted);
-    } else if (const std::string text = yaml_text(wanted, field.automatic);
-               text != yaml_text(field.get(config_), field.automatic)) {
+    } else if (const std::string text = yaml_text(wanted); text != yaml_text(field.get(config_))) {
       bad_.insert(field.path);
       report(field.path, shown(given->second.node),
              fmt::format("must be {}, as of {}, which model.from names: leave it out", text, found.file), given->second.line);
@@ -508,7 +499,7 @@ void Reader::take_model(const ModelDirectory& found) {
 void Reader::check_required() {
   for (const Field& field : fields()) {
     const Value value = field.get(config_);
-    const bool is_known = given_.contains(field.path) || (field.rule.broken(value).empty() && !is_automatic(field, value));
+    const bool is_known = given_.contains(field.path) || (field.rule.broken(value).empty() && !is_automatic(value));
     if (field.presence != Presence::required || is_known) continue;
     const bool is_model = field.path.starts_with("model.");
     // What is wrong with these is already reported.
@@ -525,7 +516,7 @@ void Reader::check_all() {
   check(config_, bad_, [&](const Field& field, const std::string& why) {
     const auto found = given_.find(field.path);
     const bool given = found != given_.end();
-    const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_), field.automatic);
+    const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_));
     report(field.path, value, why, given ? found->second.line : 0);
   });
 }

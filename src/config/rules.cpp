@@ -16,11 +16,11 @@
 namespace plait::config {
 namespace {
 
-std::int64_t kv_heads(const Config& c) { return c.model.kv_heads > 0 ? c.model.kv_heads : c.model.heads; }
+std::int64_t kv_heads(const Config& c) { return c.model.kv_heads.value_or(c.model.heads); }
 
 // 0 when hidden does not divide into heads.
 std::int64_t head_dim(const Config& c) {
-  if (c.model.head_dim > 0) return c.model.head_dim;
+  if (!c.model.head_dim.is_auto()) return c.model.head_dim;
   return c.model.hidden % c.model.heads == 0 ? c.model.hidden / c.model.heads : 0;
 }
 
@@ -40,17 +40,19 @@ constexpr const char* transports_by_mode =
     "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
 // `auto` is threads for who starts plait by hand; under an outside launcher the link between two processes says what is wrong
 // with `direct`.
-std::string other_mode_needed(std::optional<Transport> transport, std::optional<LaunchMode> mode) {
+std::string other_mode_needed(const Auto<Transport>& transport, const Auto<LaunchMode>& mode) {
   const bool threads = mode.value_or(LaunchMode::threads) == LaunchMode::threads;
   if (transport == Transport::direct && !threads) {
-    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", to_string(*mode));
+    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host",
+                       to_string(mode.value()));
   }
-  return unless(!threads || (transport != Transport::ipc && transport != Transport::vmm),
-                fmt::format("needs ranks that are processes, not launch.mode={}: direct or host", mode ? "threads" : "auto"));
+  return unless(
+      !threads || (transport != Transport::ipc && transport != Transport::vmm),
+      fmt::format("needs ranks that are processes, not launch.mode={}: direct or host", mode.is_auto() ? "auto" : "threads"));
 }
 
 // Why ranks on CPUs do not have this transport (empty: they do).
-std::string of_gpus_only(std::optional<Transport> transport, const Config& c) {
+std::string of_gpus_only(const Auto<Transport>& transport, const Config& c) {
   const bool gpus = transport == Transport::ipc || transport == Transport::vmm || transport == Transport::relay;
   return unless(!gpus || c.launch.device != "cpu", "needs GPUs: must be auto, direct, host or nccl with launch.device=cpu");
 }
@@ -71,12 +73,12 @@ std::string of_first_pair(const Config& c, const Why& why) {
 double most_bytes(const Config& c) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double layers = real(c.model.layers), hidden = real(c.model.hidden);
-  const double ffn = c.model.ffn > 0 ? real(c.model.ffn) : 4 * hidden;
-  const double vocab = real(c.model.vocab), sequence = real(c.data.sequence_length);
-  const double width = real(c.model.head_dim > 0 ? c.model.head_dim : c.model.hidden / c.model.heads + 1);
+  const double ffn = c.model.ffn.is_auto() ? 4 * hidden : real(c.model.ffn);
+  const double vocab = real(c.model.vocab.value_or(0)), sequence = real(c.data.sequence_length);
+  const double width = real(c.model.head_dim.value_or(c.model.hidden / c.model.heads + 1));
   const double attention = (real(c.model.heads) + real(kv_heads(c))) * 2 * width;
-  const double parameters =
-      layers * hidden * (attention + 3 * ffn) + hidden * (2 * vocab + std::max(sequence, real(c.model.max_sequence)));
+  const double parameters = layers * hidden * (attention + 3 * ffn) +
+                            hidden * (2 * vocab + std::max(sequence, real(c.model.max_sequence.value_or(0))));
   const double activations = layers * (8 * hidden + 3 * attention + 8 * ffn) + 4 * vocab;
   constexpr double widest = sizeof(double), copies = 5;  // weights, master weights, gradients, two moments
   return widest * (copies * parameters + real(c.train.global_batch) * sequence * activations);
@@ -116,12 +118,12 @@ std::vector<CrossRule> size_rules() {
        [](const Config& c) {
          std::int64_t ranks = 1;
          for (const AxisRow& row : axis_table) {
-           ranks *= std::max<std::int64_t>(1, c.parallel.size[row.axis]);
+           ranks *= c.parallel.size[row.axis].value_or(1);
            if (ranks > limits::ranks.most) break;
          }
          return unless(ranks <= limits::ranks.most,
                        fmt::format("times {} must be at most {} ranks", other_axes([&](const AxisRow& row) {
-                                     return fmt::format("{}={}", axis_key(row.axis), c.parallel.size[row.axis]);
+                                     return fmt::format("{}={}", axis_key(row.axis), c.parallel.size[row.axis].value());
                                    }),
                                    limits::ranks.most));
        }},
@@ -188,7 +190,7 @@ std::vector<CrossRule> model_rules() {
        "is given (or a preset gives it) where the tokenizer is `tokens` or `random`",
        [](const Config& c) {
          const bool knows = c.data.tokenizer != "tokens" && c.data.tokenizer != "random";
-         return unless(knows || c.model.vocab > 0,
+         return unless(knows || !c.model.vocab.is_auto(),
                        fmt::format("must be given: data.tokenizer={} has no vocabulary of its own", c.data.tokenizer));
        }},
       {{"model.window_layers", "model.window", "model.layers"},
@@ -196,7 +198,7 @@ std::vector<CrossRule> model_rules() {
        [](const Config& c) {
          const std::vector<std::int64_t>& list = c.model.window_layers;
          if (list.empty()) return std::string();
-         if (c.model.window == 0) return std::string("needs model.window: the tokens that these layers see");
+         if (c.model.window.is_auto()) return std::string("needs model.window: the tokens that these layers see");
          if (std::ranges::adjacent_find(list, std::greater_equal<>()) != list.end())
            return std::string("must be ascending, each layer once");
          return unless(list.back() < c.model.layers,
@@ -221,7 +223,7 @@ std::vector<CrossRule> data_rules() {
       {{"data.sentencepiece.vocab", "data.sentencepiece.model", "data.tokenizer"},
        "or `data.sentencepiece.model`, exactly one, with `sentencepiece`",
        [](const Config& c) {
-         const bool train = c.data.sentencepiece.vocab > 0, load = !c.data.sentencepiece.model.empty();
+         const bool train = !c.data.sentencepiece.vocab.is_auto(), load = !c.data.sentencepiece.model.empty();
          return unless(c.data.tokenizer != "sentencepiece" || train != load,
                        train ? "give either vocab (train a model) or model (load one), not both"
                              : "is required, to train a model of that size; or data.sentencepiece.model, to load one");
@@ -229,7 +231,7 @@ std::vector<CrossRule> data_rules() {
       {{"data.tokenizer", "data.sentencepiece.vocab", "data.sentencepiece.model"},
        "is `sentencepiece` where `data.sentencepiece` is given",
        [](const Config& c) {
-         const bool given = c.data.sentencepiece.vocab > 0 || !c.data.sentencepiece.model.empty();
+         const bool given = !c.data.sentencepiece.vocab.is_auto() || !c.data.sentencepiece.model.empty();
          return unless(c.data.tokenizer == "sentencepiece" || !given, "must be sentencepiece, as data.sentencepiece is given");
        }},
       {{"data.huggingface.file", "data.tokenizer"},
@@ -276,7 +278,7 @@ std::vector<CrossRule> train_rules() {
        "with `train.optimizer.warmup` is at most `train.steps`",
        [](const Config& c) {
          const OptimizerConfig& o = c.train.optimizer;
-         return unless(o.decay_steps <= std::max<std::int64_t>(0, c.train.steps - o.warmup),
+         return unless(o.decay_steps.value_or(0) <= std::max<std::int64_t>(0, c.train.steps - o.warmup),
                        fmt::format("must be at most train.steps={} less train.optimizer.warmup={}", c.train.steps, o.warmup));
        }},
       {{"train.init_from.optimizer", "train.init_from.path"},
@@ -289,7 +291,7 @@ std::vector<CrossRule> train_rules() {
 }
 
 // Of a key that can ask for collectives by links.
-CrossRule needs_holding_links(std::string key, std::optional<CollectiveWay> CommConfig::* way) {
+CrossRule needs_holding_links(std::string key, Auto<CollectiveWay> CommConfig::* way) {
   return {{key, "comm.p2p"},
           "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
           [key, way](const Config& c) {
@@ -351,7 +353,7 @@ std::vector<CrossRule> layout_rules() {
        "is required with `launch.mode: external`, and given with it or `auto` only",
        [](const Config& c) {
          const bool external = c.launch.mode == LaunchMode::external;
-         return unless(!c.launch.mode || external != c.launch.rendezvous.empty(),
+         return unless(c.launch.mode.is_auto() || external != c.launch.rendezvous.empty(),
                        external ? "is required with launch.mode=external: a directory that all ranks share, or tcp"
                                 : "has a meaning with launch.mode=external or auto only");
        }},
@@ -397,8 +399,8 @@ std::vector<CrossRule> layout_rules() {
        "`off` leaves `host` and `nccl` of `comm.p2p`",
        [](const Config& c) {
          if (c.comm.peer_access != PeerAccessUse::off) return std::string();
-         const auto needs_it = [](std::optional<Transport> t) { return t && needs_peer_access(*t); };
-         std::string key = needs_it(c.comm.p2p) ? "comm.p2p=" + to_string(*c.comm.p2p) : "";
+         const auto needs_it = [](const Auto<Transport>& t) { return !t.is_auto() && needs_peer_access(t.value()); };
+         std::string key = needs_it(c.comm.p2p) ? "comm.p2p=" + to_string(c.comm.p2p.value()) : "";
          for (const std::string& text : c.comm.p2p_pairs) {
            const auto pair = pair_transport(text);
            if (pair && needs_it(pair->transport)) key = "comm.p2p_pairs: " + text;
@@ -420,7 +422,7 @@ std::vector<CrossRule> layout_rules() {
          std::string links;
          if (pipeline_ranks(c) > 1) links = fmt::format("{}={}", pipeline_key, pipeline_ranks(c));
          for (const AxisRow& row : axis_table) {
-           if (c.parallel.size[row.axis] > 1 && c.comm.way_along(row.axis) == CollectiveWay::links)
+           if (c.parallel.size[row.axis].value_or(1) > 1 && c.comm.way_along(row.axis) == CollectiveWay::links)
              links = way_key(row.way) + "=links";
          }
          const std::string why = ": links have no place in a step's CUDA graph; auto, instructions or off";
@@ -431,7 +433,7 @@ std::vector<CrossRule> layout_rules() {
        "other than 1 is for ranks that are threads: with `launch.mode` `auto` or `threads`, `comm.p2p` `auto` or `direct`, no "
        "`comm.p2p_pairs`, `comm.exchanges` and `comm.reductions` `auto` or `links`, and `train.graph` not `on`",
        [](const Config& c) {
-         if (c.launch.ranks_per_device == 1) return std::string();
+         if (!c.launch.may_share_devices()) return std::string();
          std::string other;
          if (c.launch.mode && c.launch.mode != LaunchMode::threads) other = "launch.mode=" + to_string(*c.launch.mode);
          if (c.comm.p2p && c.comm.p2p != Transport::direct) other = "comm.p2p=" + to_string(*c.comm.p2p);

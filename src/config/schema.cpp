@@ -23,12 +23,13 @@ const std::string automatic_name = "auto";
 
 std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
+// A member of the structs that may be `auto`, and the type of its other values.
 template <typename T>
-struct Optional : std::false_type {
+struct Open : std::false_type {
   using Type = T;
 };
 template <typename T>
-struct Optional<std::optional<T>> : std::true_type {
+struct Open<Auto<T>> : std::true_type {
   using Type = T;
 };
 
@@ -154,12 +155,13 @@ struct Rules {
 
   // An integer of which only values up to `supported` are implemented.
   static Rule up_to(std::int64_t first, std::int64_t supported, std::string feature) {
+    const std::string words = fmt::format("{} to {} ({} is not supported yet)", first, supported, feature);
     auto broken = [=](const Value& value) -> std::string {
       const auto v = std::get<std::int64_t>(value);
-      if (v < first) return fmt::format("must be at least {}", first);
+      if (v < first) return "must be " + words;
       return v > supported ? fmt::format("must be {} to {}: {} is not supported yet", first, supported, feature) : "";
     };
-    return {fmt::format("{} to {} ({} is not supported yet)", first, supported, feature), std::move(broken), {}};
+    return {words, std::move(broken), {}};
   }
 
   static Rule list_of(const std::string& what) {
@@ -308,48 +310,31 @@ class Keys : public Rules {
     return add<T>(name, at(member), std::move(rule), std::move(meaning));
   }
 
-  // Its values have names (core/names.h); `auto` is one of them where it is an optional in the struct.
+  // Its values have names (core/names.h); `auto` is one of them where it is an Auto in the struct.
   template <typename S, typename T>
   Field& choice(const std::string& name, T S::* member, std::string meaning) {
-    using E = Optional<T>::Type;
     std::vector<std::string> valid;
-    if (Optional<T>::value) valid.push_back(automatic_name);
-    for (const Name<E>& known : names<E>) valid.emplace_back(known.text);
-    const auto access = at(member);
-    return table_.fields.emplace_back(Field{prefix_ + name,
-                                            [access](const Config& config) {
-                                              const std::optional<E> value = access(config);
-                                              return Value(value ? to_string(*value) : automatic_name);
-                                            },
-                                            // A name that there is not leaves the value as it is: the rule has told.
-                                            [access](Config& config, const Value& value) {
-                                              const auto& text = std::get<std::string>(value);
-                                              const std::optional<E> known = named<E>(text);
-                                              if (known) {
-                                                access(config) = *known;
-                                              } else if constexpr (Optional<T>::value) {
-                                                if (text == automatic_name) access(config) = std::nullopt;
-                                              }
-                                            },
-                                            Presence::optional, one_of(std::move(valid)), std::move(meaning)});
+    if (Open<T>::value) valid.push_back(automatic_name);
+    for (const auto& known : names<typename Open<T>::Type>) valid.emplace_back(known.text);
+    return add<T>(name, at(member), one_of(std::move(valid)), std::move(meaning));
   }
 
-  // A number that may be `auto`, which is `automatic` in the struct.
+  // A number that may be `auto`.
   template <typename S, typename T>
-  Field& auto_key(const std::string& name, T S::* member, const Rule& rule, std::string meaning, std::int64_t automatic = 0) {
-    return add_auto<T>(name, at(member), rule, std::move(meaning), automatic);
+  Field& auto_key(const std::string& name, Auto<T> S::* member, const Rule& rule, std::string meaning) {
+    return add<Auto<T>>(name, at(member), or_auto(rule), std::move(meaning));
   }
 
-  // The size of a mesh along one axis, `auto` being 0.
+  // The size of a mesh along one axis.
   template <typename S>
-  void size_along(const AxisRow& row, AxisSizes S::* member, const Rule& rule) {
+  void size_along(const AxisRow& row, AxisArray<Auto<std::int64_t>> S::* member, const Rule& rule) {
     const auto access = [sizes = at(member), axis = row.axis](auto& config) -> auto& { return sizes(config)[axis]; };
-    Field& field = add_auto<std::int64_t>(std::string(row.name), access, rule, std::string(row.meaning), 0);
+    Field& field = add<Auto<std::int64_t>>(std::string(row.name), access, or_auto(rule), std::string(row.meaning));
     field.planned = row.planned;
   }
 
   // A built-in schedule, or one from a file.
-  Field& schedule(const std::string& name, std::optional<ScheduleKind> ParallelConfig::* member, std::string meaning) {
+  Field& schedule(const std::string& name, Auto<ScheduleKind> ParallelConfig::* member, std::string meaning) {
     Field& field = choice(name, member, std::move(meaning));
     std::erase(field.rule.names, to_string(ScheduleKind::file));
     Rule by_name = one_of(field.rule.names);
@@ -357,7 +342,7 @@ class Keys : public Rules {
     field.rule.broken = [by_name, words = field.rule.words](const Value& value) {
       const auto* file = std::get_if<FileValue>(&value);
       if (file != nullptr) return file->content ? std::string() : file->problem;
-      return by_name.broken(value).empty() ? "" : "must be " + words;
+      return is_automatic(value) || by_name.broken(value).empty() ? "" : "must be " + words;
     };
     field.get = [get_name = field.get](const Config& config) {
       const ParallelConfig& p = config.parallel;
@@ -401,27 +386,69 @@ class Keys : public Rules {
     return [outer = access_, member](auto& config) -> auto& { return outer(config).*member; };
   }
 
-  template <typename T, typename Member>
-  Field& add(const std::string& name, const Member& access, Rule rule, std::string meaning) {
-    return table_.fields.emplace_back(
-        Field{prefix_ + name, [access](const Config& config) { return Value(access(config)); },
-              [access](Config& config, const Value& value) { access(config) = std::get<T>(value); }, Presence::optional,
-              std::move(rule), std::move(meaning)});
+  // What the structs hold, as a Value and back: an enumeration by its name. Nothing for a name that there is not.
+  template <typename T>
+  static Value value_of(const T& held) {
+    if constexpr (Named<T>) {
+      return to_string(held);
+    } else {
+      return held;
+    }
+  }
+  template <typename T>
+  static std::optional<T> held_for(const Value& value) {
+    if constexpr (Named<T>) {
+      return named<T>(std::get<std::string>(value));
+    } else {
+      return std::get<T>(value);
+    }
   }
 
   template <typename T, typename Member>
-  Field& add_auto(const std::string& name, const Member& access, const Rule& rule, std::string meaning,
-                  std::int64_t automatic) {
-    Rule or_auto{"auto or " + rule.words,
-                 [number = rule.broken, automatic](const Value& value) {
-                   std::string why = std::get<T>(value) == static_cast<T>(automatic) ? std::string() : number(value);
-                   if (why.starts_with("must be ")) why.insert(8, "auto or ");
-                   return why;
-                 },
-                 rule.names, rule.reason};
-    Field& field = add<T>(name, access, std::move(or_auto), std::move(meaning));
-    field.automatic = automatic;
-    return field;
+  Field& add(const std::string& name, const Member& access, Rule rule, std::string meaning) {
+    using Given = Open<T>::Type;
+    const auto get = [access](const Config& config) {
+      const T& held = access(config);
+      if constexpr (Open<T>::value) {
+        return held.is_auto() ? Value(automatic) : value_of(held.value());
+      } else {
+        return value_of(held);
+      }
+    };
+    const auto set = [access](Config& config, const Value& value) {
+      if constexpr (Open<T>::value) {
+        if (is_automatic(value)) {
+          access(config) = automatic;
+          return;
+        }
+      }
+      // A name that there is not leaves the value as it is: the rule has told.
+      if (std::optional<Given> given = held_for<Given>(value)) access(config) = std::move(*given);
+    };
+    if constexpr (Open<T>::value) {
+      rule.broken = [of_given = std::move(rule.broken)](const Value& value) {
+        return is_automatic(value) ? std::string() : of_given(value);
+      };
+    }
+    return table_.fields.emplace_back(Field{.path = prefix_ + name,
+                                            .get = get,
+                                            .set = set,
+                                            .type = value_of(Given{}),
+                                            .rule = std::move(rule),
+                                            .meaning = std::move(meaning),
+                                            .takes_auto = Open<T>::value});
+  }
+
+  // The rule of a number, with words of one that may be `auto`.
+  static Rule or_auto(const Rule& number) {
+    Rule made = number;
+    made.words = "auto or " + number.words;
+    made.broken = [broken = number.broken](const Value& value) {
+      std::string why = broken(value);
+      if (why.starts_with("must be ")) why.insert(8, "auto or ");
+      return why;
+    };
+    return made;
   }
 
   std::string prefix_;
@@ -480,10 +507,10 @@ std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::strin
 bool is_section(const std::string& path) { return std::ranges::find(sections(), path, &Section::path) != sections().end(); }
 
 std::string type_name(const Field& field) {
-  static constexpr const char* names[] = {"true or false",   "integer",          "integer",         "number",       "string",
+  static constexpr const char* types[] = {"true or false",   "integer",          "integer",         "number",       "string",
                                           "list of strings", "list of integers", "list of numbers", "map of lists", "file",
                                           "list of maps"};
-  return names[field.get(Config{}).index()];
+  return types[field.type.index()];
 }
 
 }  // namespace plait::config

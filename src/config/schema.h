@@ -26,11 +26,11 @@ struct FileValue {
   std::string problem;  // why there is no content
 };
 
-// The types a key can have. `auto`, where a number takes it, is stored as Field::automatic. What is an enumeration in the
-// structs is a string here: its name, or "auto" for an optional one that is empty.
+// The types a key can have, and `auto`, which stands for values of any of them. What is an enumeration in the structs is a
+// string here: its name.
 using Value =
     std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>, std::vector<std::int64_t>,
-                 std::vector<double>, std::vector<AxisConfig>, FileValue, std::vector<DataSourceConfig>>;
+                 std::vector<double>, std::vector<AxisConfig>, FileValue, std::vector<DataSourceConfig>, Automatic>;
 
 // What a single value has to satisfy. Rules that relate several keys are CrossRules.
 struct Rule {
@@ -46,12 +46,14 @@ struct Field {
   std::string path;  // "train.optimizer.lr"
   std::function<Value(const Config&)> get;
   std::function<void(Config&, const Value&)> set;
-  Presence presence = Presence::optional;
+  Value type;  // some value of the key's type, which is not `auto`
   Rule rule;
   std::string meaning;
-  std::optional<std::int64_t> automatic = {};  // `auto` may stand for the number, and is this in the struct
-  bool planned = false;                        // `auto` (of a name: "auto") is decided by the planner, before anything runs
-  std::function<FileValue(const std::string& path)> open = {};  // reads the file that may be given instead of a name
+  Presence presence = Presence::optional;
+  bool takes_auto = false;  // `auto` may stand for the value
+  bool planned = false;     // `auto` is decided by the planner, before anything runs
+  // Reads the file that may be given instead of a name.
+  std::function<FileValue(const std::string& path)> open = {};
   bool per_host = false;   // it names something of the host that a rank is on, so ranks of a job may differ in it
   bool shorthand = false;  // it stands for other keys, which are filled in when it is read: never written
 };
@@ -105,10 +107,10 @@ std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::strin
 
 // One value as it stands in a YAML file: doubles are the shortest text that reads back to the same bits, strings are quoted
 // where YAML would take them for something else.
-std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic);
+std::string yaml_text(const Value& value);
 // The same of a YAML scalar that was read, which may have been quoted.
 AxisValue axis_value(const std::string& scalar, bool quoted);
-bool is_automatic(const Field& field, const Value& value);
+bool is_automatic(const Value& value);
 bool is_left_to_planner(const Field& field, const Config& config);
 
 using Report = std::function<void(const Field&, const std::string& why)>;

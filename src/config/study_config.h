@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/auto.h"
 #include "core/choices.h"
 #include "core/limits.h"
 
@@ -60,7 +61,7 @@ struct MeasureConfig {
 };
 
 struct BudgetConfig {
-  double minutes = 0;  // 0: auto, no limit
+  Auto<double> minutes;  // auto: no limit
   double point_timeout_s = 300;
 
   template <typename Keys>
@@ -97,7 +98,7 @@ struct SimulateConfig {
 
 // The layout of a study on a cluster (`plait study --slurm`).
 struct SlurmConfig {
-  std::int64_t ranks_per_node = 0;  // 0: auto
+  Auto<std::int64_t> ranks_per_node;
 
   template <typename Keys>
   static void declare(Keys& k) {

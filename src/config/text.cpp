@@ -59,12 +59,10 @@ std::string string_text(const std::string& text) {
 }
 
 struct Writer {
-  std::optional<std::int64_t> automatic;
-
   std::string operator()(bool v) const { return v ? "true" : "false"; }
-  std::string operator()(std::int64_t v) const { return automatic == v ? "auto" : std::to_string(v); }
+  std::string operator()(std::int64_t v) const { return std::to_string(v); }
   std::string operator()(std::uint64_t v) const { return std::to_string(v); }
-  std::string operator()(double v) const { return automatic && v == static_cast<double>(*automatic) ? "auto" : real_text(v); }
+  std::string operator()(double v) const { return real_text(v); }
   std::string operator()(const std::string& v) const { return string_text(v); }
   std::string operator()(const AxisConfig& axis) const {
     std::string text = string_text(axis.key) + ": [";
@@ -79,6 +77,7 @@ struct Writer {
   std::string operator()(const DataSourceConfig& v) const {
     return "{files: " + (*this)(v.files) + ", weight: " + real_text(v.weight) + "}";
   }
+  std::string operator()(Automatic) const { return "auto"; }
   std::string operator()(const FileValue& v) const { return "{file: " + string_text(v.path) + "}"; }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
@@ -90,9 +89,7 @@ struct Writer {
 
 }  // namespace
 
-std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) {
-  return std::visit(Writer{automatic}, value);
-}
+std::string yaml_text(const Value& value) { return std::visit(Writer{}, value); }
 
 AxisValue axis_value(const std::string& scalar, bool quoted) {
   // Numbers, names and paths, which no flow of YAML takes apart.
@@ -106,19 +103,8 @@ AxisValue axis_value(const std::string& scalar, bool quoted) {
   return {plain ? scalar : text.starts_with('"') || !quoted ? text : '"' + scalar + '"', scalar};
 }
 
-bool is_automatic(const Field& field, const Value& value) {
-  if (!field.automatic) return false;
-  const auto* integer = std::get_if<std::int64_t>(&value);
-  const auto* real = std::get_if<double>(&value);
-  return (integer != nullptr && *integer == *field.automatic) ||
-         (real != nullptr && *real == static_cast<double>(*field.automatic));
-}
+bool is_automatic(const Value& value) { return std::holds_alternative<Automatic>(value); }
 
-bool is_left_to_planner(const Field& field, const Config& config) {
-  if (!field.planned) return false;
-  const Value value = field.get(config);
-  const auto* name = std::get_if<std::string>(&value);
-  return name != nullptr ? *name == "auto" : is_automatic(field, value);
-}
+bool is_left_to_planner(const Field& field, const Config& config) { return field.planned && is_automatic(field.get(config)); }
 
 }  // namespace plait::config

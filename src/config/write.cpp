@@ -33,7 +33,7 @@ std::string cell(std::string text) {
 
 std::string default_cell(const Field& field) {
   if (field.presence == Presence::required) return "*required*";
-  return "`" + yaml_text(field.get(Config{}), field.automatic) + "`";
+  return "`" + yaml_text(field.get(Config{})) + "`";
 }
 
 std::string rule_cell(const Field& field) {
@@ -65,11 +65,11 @@ std::string preset_markdown() {
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
-    const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
+    const auto number = [](const Auto<std::int64_t>& v) { return v.is_auto() ? std::string("auto") : std::to_string(v); };
     std::string position = to_string(m.position);
-    if (m.position == Position::rope) position += ", base " + yaml_text(m.rope_base, {});
+    if (m.position == Position::rope) position += ", base " + yaml_text(m.rope_base);
     const std::string norm =
-        fmt::format("{}, {}{}", to_string(m.norm), yaml_text(m.norm_epsilon, {}), m.qk_norm ? ", `qk_norm`" : "");
+        fmt::format("{}, {}{}", to_string(m.norm), yaml_text(m.norm_epsilon), m.qk_norm ? ", `qk_norm`" : "");
     text +=
         fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", preset.name, preset.meaning,
                     m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.head_dim), number(m.ffn), number(m.vocab),
@@ -120,8 +120,7 @@ std::string to_yaml(const Config& config) {
     for (; open.size() + 1 < path.size(); open.push_back(path[open.size()])) {
       text += std::string(2 * open.size(), ' ') + path[open.size()] + ":\n";
     }
-    text +=
-        std::string(2 * open.size(), ' ') + path.back() + ": " + config::yaml_text(field.get(config), field.automatic) + "\n";
+    text += std::string(2 * open.size(), ' ') + path.back() + ": " + config::yaml_text(field.get(config)) + "\n";
   }
   return text;
 }
@@ -129,15 +128,14 @@ std::string to_yaml(const Config& config) {
 std::vector<ConfigValue> shared_values(const Config& config) {
   std::vector<ConfigValue> values;
   for (const config::Field& field : config::fields()) {
-    if (!field.per_host && !field.shorthand)
-      values.push_back({field.path, config::yaml_text(field.get(config), field.automatic)});
+    if (!field.per_host && !field.shorthand) values.push_back({field.path, config::yaml_text(field.get(config))});
   }
   return values;
 }
 
 std::string schedule_name(const ParallelConfig& parallel) {
   if (parallel.schedule_file) return parallel.schedule_file->path;
-  return parallel.schedule ? to_string(*parallel.schedule) : "auto";
+  return parallel.schedule.is_auto() ? "auto" : to_string(parallel.schedule.value());
 }
 
 std::string configuration_markdown() {

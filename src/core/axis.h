@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,10 +46,10 @@ struct AxisRow {
   Splits splits;
   CommunicatesIn communicates;
   WayKey way;
-  std::string_view traffic;  // the simultaneous traffic on its links, in messages
-  std::int64_t usual;        // the default of its key; 0: auto
-  bool planned;              // the planner chooses `auto`; else `auto` is what the other axes leave of the ranks
-  std::string_view meaning;  // of its key, for the documentation
+  std::string_view traffic;           // the simultaneous traffic on its links, in messages
+  std::optional<std::int64_t> usual;  // the default of its key; nothing: auto
+  bool planned;                       // the planner chooses `auto`; else `auto` is what the other axes leave of the ranks
+  std::string_view meaning;           // of its key, for the documentation
 };
 
 // In the order of the configuration's keys.
@@ -59,7 +61,7 @@ inline constexpr std::array axis_table{
             .communicates = CommunicatesIn::steps,
             .way = WayKey::reductions,
             .traffic = "data groups",
-            .usual = 0,
+            .usual = std::nullopt,
             .planned = false,
             .meaning = "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."},
     AxisRow{.axis = Axis::tensor,
@@ -188,6 +190,12 @@ class AxisArray {
   constexpr AxisArray(std::initializer_list<std::pair<Axis, T>> values) {
     for (const auto& [axis, value] : values) (*this)[axis] = value;
   }
+  // Of values that become such ones.
+  template <typename U>
+    requires(!std::same_as<U, T> && std::convertible_to<const U&, T>)
+  constexpr AxisArray(const AxisArray<U>& values) {
+    for (const AxisRow& row : axis_table) (*this)[row.axis] = values[row.axis];
+  }
   // make(row) for each axis.
   template <typename Make>
   static constexpr AxisArray of_rows(Make&& make) {
@@ -205,10 +213,9 @@ class AxisArray {
 
 std::string to_string(const AxisArray<int>& places);  // "pipeline 0, data 3, tensor 0"
 
-// Ranks along each axis; 0 if that is unknown, as with `auto`.
+// Ranks along each axis; 0 if that is unknown.
 using AxisSizes = AxisArray<std::int64_t>;
-// The sizes of a configuration that sets none.
-inline constexpr AxisSizes usual_sizes = AxisSizes::of_rows([](const AxisRow& row) { return row.usual; });
+// The sizes of one rank.
 inline constexpr AxisSizes single_rank = AxisSizes::of_rows([](const AxisRow&) { return std::int64_t{1}; });
 // The number of ranks in the given axes' product; 0 if the size of one is unknown.
 constexpr std::int64_t product(const AxisSizes& sizes, AxisSet axes = AxisSet::all()) {

@@ -1,5 +1,5 @@
-// The choices of configuration keys, with their names in files. A key that may be left open (`auto`) is an optional of one of
-// these.
+// The choices of configuration keys, with their names in files. A key that may be left open (`auto`) is an Auto
+// (config/auto.h) of one of these.
 #pragma once
 
 #include "core/names.h"
@@ -185,7 +185,7 @@ inline constexpr auto names<PlacementStrategy> =
                                             {PlacementStrategy::worst, "worst"},
                                             {PlacementStrategy::given, "explicit"}});
 
-// launch.mode; nothing (`auto`): external under an outside launcher, else threads
+// launch.mode; auto: external under an outside launcher, else threads
 enum class LaunchMode { threads, processes, external };
 template <>
 inline constexpr auto names<LaunchMode> = std::to_array<Name<LaunchMode>>(

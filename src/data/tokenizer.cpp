@@ -231,8 +231,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
 }
 
 std::int64_t vocabulary(const Config& config) {
-  const std::int64_t wanted = config.data.sentencepiece.vocab;
-  return wanted > 0 ? wanted : create_tokenizer(config)->vocab();
+  const Auto<std::int64_t>& wanted = config.data.sentencepiece.vocab;
+  return wanted.is_auto() ? create_tokenizer(config)->vocab() : wanted.value();
 }
 
 }  // namespace plait::data

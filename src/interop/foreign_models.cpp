@@ -234,12 +234,12 @@ std::vector<std::string> export_model(const ExportRequest& request) {
 
   ModelConfig model = config.model;
   std::vector<std::string> notes;
-  if (model.vocab == 0)
+  if (model.vocab.is_auto())
     model.vocab = data::has_tokenizer(found.run_dir) ? data::load_tokenizer(found.run_dir)->vocab() : data::vocabulary(config);
   std::optional<ForeignModel> foreign;
   if (side_files) foreign = read_model(*side_files);
   // A run may train on longer sequences than the model was made for, though most use shorter ones.
-  std::int64_t positions = model.max_sequence > 0 ? model.max_sequence : config.data.sequence_length;
+  std::int64_t positions = model.max_sequence.value_or(config.data.sequence_length);
   if (foreign) positions = std::max(positions, foreign->positions);
   const model::ModelShape shape = model::resolve_shape(model, model.vocab, positions);
   const bool as_it_came = foreign && describes(*foreign, shape);

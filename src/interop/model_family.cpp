@@ -166,7 +166,7 @@ void read_llama(const Field& f, ForeignModel& foreign) {
   m.head_dim = f["head_dim"].whole_or(qwen3 ? 128 : m.hidden / m.heads, 1, limits::head_width.most);
   if (m.head_dim % 2 != 0)
     f.refuse(f.has("head_dim") ? "head_dim" : "num_attention_heads",
-             fmt::format("must make heads of an even width, not {}: rotary positions turn pairs", m.head_dim));
+             fmt::format("must make heads of an even width, not {}: rotary positions turn pairs", m.head_dim.value()));
   m.ffn = f["intermediate_size"].whole(1, limits::ffn.most);
   foreign.positions = f["max_position_embeddings"].whole(1, limits::sequence.most);
   m.norm = NormKind::rms_norm, m.mlp = Mlp::swiglu, m.position = Position::rope;
@@ -276,11 +276,11 @@ std::string family_of(const ModelConfig& m) {
     if (!m.bias) refuse("model.bias", "false", "gpt2 has biases");
     if (!m.qkv_bias) refuse("model.qkv_bias", "false", "gpt2 has biases");
     if (m.qk_norm) refuse("model.qk_norm", "true", "gpt2 has no norm of queries and keys");
-    if (m.kv_heads > 0 && m.kv_heads != m.heads)
+    if (m.kv_heads.value_or(m.heads) != m.heads)
       refuse("model.kv_heads", std::to_string(m.kv_heads), "gpt2 has as many as heads");
-    if (m.head_dim > 0 && m.head_dim * m.heads != m.hidden)
+    if (!m.head_dim.is_auto() && m.head_dim * m.heads != m.hidden)
       refuse("model.head_dim", std::to_string(m.head_dim), "gpt2's is hidden / heads");
-    if (m.window > 0) refuse("model.window", std::to_string(m.window), "gpt2's attention sees all before");
+    if (!m.window.is_auto()) refuse("model.window", std::to_string(m.window), "gpt2's attention sees all before");
     return "gpt2";
   }
   if (m.norm != NormKind::rms_norm)
@@ -293,7 +293,7 @@ std::string family_of(const ModelConfig& m) {
   }
   if (m.bias && !m.qkv_bias) refuse("model.bias", yes_or_no(m.bias), "without model.qkv_bias");
   if (m.qkv_bias && !m.bias) return "qwen2";
-  if (m.window == 0) {
+  if (m.window.is_auto()) {
     if (m.hidden % m.heads == 0) return "llama";
     // mistral without a window computes the same, and its heads may have any width.
     if (m.bias)
@@ -310,9 +310,8 @@ std::string family_of(const ModelConfig& m) {
 std::string config_json(const ModelConfig& m, std::int64_t positions, const std::string& dtype) {
   const std::string family = family_of(m);
   nlohmann::ordered_json json;
-  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads,
-                     head_dim = m.head_dim > 0 ? m.head_dim : m.hidden / m.heads;
-  const std::int64_t ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  const std::int64_t kv_heads = m.kv_heads.value_or(m.heads), head_dim = m.head_dim.value_or(m.hidden / m.heads);
+  const std::int64_t ffn = m.ffn.value_or(4 * m.hidden);
   if (family == "gpt2") {
     json = {{"architectures", {"GPT2LMHeadModel"}},
             {"model_type", "gpt2"},
@@ -351,9 +350,9 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
       json["rope_scaling"] = json["rope_parameters"];  // for transformers before 5
     }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
-    if (family == "mistral") json["sliding_window"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nullptr;
-    if (family.starts_with("qwen") && m.window > 0) {
-      json["use_sliding_window"] = true, json["sliding_window"] = m.window;
+    if (family == "mistral") json["sliding_window"] = m.window.is_auto() ? nullptr : nlohmann::ordered_json(m.window.value());
+    if (family.starts_with("qwen") && !m.window.is_auto()) {
+      json["use_sliding_window"] = true, json["sliding_window"] = m.window.value();
       // Versions before layer_types have only one number: windows from that layer on.
       json["max_window_layers"] = m.window_layers.empty() ? 0 : m.window_layers.front();
       for (std::int64_t layer = 0; layer < m.layers; ++layer) {
@@ -362,7 +361,7 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
       }
     }
   }
-  json["vocab_size"] = m.vocab;
+  json["vocab_size"] = m.vocab.value();
   json["tie_word_embeddings"] = m.tie_embeddings;
   json["torch_dtype"] = dtype;
   return json.dump(2) + "\n";

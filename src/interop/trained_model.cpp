@@ -105,7 +105,7 @@ Config config_of_model(const FoundModel& model, const std::string& name, const s
       "model: {{from: it}}\n"
       "data: {{train: [YOUR_TEXT], sequence_length: {}}}\n"
       "train: {{steps: 1, global_batch: 1, micro_batch: 1, init_from: {{path: \"\"}}}}\n",
-      config::yaml_text(name, {}), sequence);
+      config::yaml_text(name), sequence);
   return parse_config(text, overrides, model.keys.file, [&](const std::string&) { return model.keys; });
 }
 

@@ -71,8 +71,8 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
   const site::DeviceChoice devices = site::choose_devices(config);
   site::check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
-  if (plan.mode != LaunchMode::threads && config.launch.ranks_per_device != 1) {
-    throw ConfigError({{"launch.ranks_per_device", std::to_string(config.launch.ranks_per_device),
+  if (plan.mode != LaunchMode::threads && config.launch.may_share_devices()) {
+    throw ConfigError({{"launch.ranks_per_device", config.launch.ranks_per_device.is_auto() ? "auto" : std::to_string(config.launch.ranks_per_device),
                         "needs ranks that are threads of one process (launch.mode=threads); here they are " +
                             std::string(plan.mode == LaunchMode::external ? "started from outside" : "processes"),
                         "", 0}});
@@ -80,7 +80,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
   if (plan.mode == LaunchMode::external) {
     plan.ranks = plan.this_rank->size;
     plan.devices = {plan.this_rank->device};
-    if (config.launch.ranks > 0 && config.launch.ranks != plan.ranks) {
+    if (config.launch.ranks.value_or(plan.ranks) != plan.ranks) {
       refuse_ranks(static_cast<int>(config.launch.ranks),
                    "the outside launcher started " + std::to_string(plan.ranks) + " ranks");
     }
@@ -98,7 +98,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
     site::check_host_ranks(plan.ranks);
     plan.devices = placed(config, devices, plan.ranks);
   }
-  require_rules({.size = config.parallel.size, .ranks = plan.ranks});
+  require_rules({.size = config.parallel.known_sizes(), .ranks = plan.ranks});
   plan.peer_access = config.comm.peer_access;
   plan.warning = outside_warning(plan);
   if (plan.mode == LaunchMode::processes && plan.this_rank) {

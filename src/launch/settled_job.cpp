@@ -51,7 +51,7 @@ SettledJob decide(const Config& config, const parallel::Decision& decision, std:
   // Pure data parallelism runs equally well anywhere, and NCCL finds its own rings.
   const bool places = devices.kind == DeviceKind::cuda && !external &&
                       (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
-                      product(config.parallel.size, model_axes) != 1;
+                      product(config.parallel.known_sizes(), model_axes) != 1;
   const bool decides = places || !open.empty();
   site::PlanningWish wish;
   wish.what_if = false;

@@ -13,11 +13,11 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.layers = config.layers;
   shape.hidden = config.hidden;
   shape.heads = config.heads;
-  shape.kv_heads = config.kv_heads > 0 ? config.kv_heads : config.heads;
-  shape.head_dim = config.head_dim > 0 ? config.head_dim : config.hidden / config.heads;
-  shape.ffn = config.ffn > 0 ? config.ffn : 4 * config.hidden;
-  shape.vocab = config.vocab > 0 ? config.vocab : vocab;
-  shape.max_sequence = config.max_sequence > 0 ? config.max_sequence : sequence;
+  shape.kv_heads = config.kv_heads.value_or(config.heads);
+  shape.head_dim = config.head_dim.value_or(config.hidden / config.heads);
+  shape.ffn = config.ffn.value_or(4 * config.hidden);
+  shape.vocab = config.vocab.value_or(vocab);
+  shape.max_sequence = config.max_sequence.value_or(sequence);
   shape.norm = config.norm;
   shape.norm_epsilon = static_cast<float>(config.norm_epsilon);
   shape.mlp = config.mlp;
@@ -31,7 +31,7 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.bias = config.bias;
   shape.qkv_bias = config.qkv_bias;
   shape.qk_norm = config.qk_norm;
-  shape.window = config.window;
+  shape.window = config.window.value_or(0);
   shape.window_layers = config.window_layers;
   require_rules({.size = {{segment_axis, tensor}},
                  .heads = shape.heads,

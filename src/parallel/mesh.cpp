@@ -111,14 +111,14 @@ std::vector<AxisSizes> meshes_of(std::int64_t ranks, Axis last) {
 }
 
 std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks) {
-  if (broken_rules({.size = config.size, .ranks = ranks}).empty()) return std::nullopt;
+  if (broken_rules({.size = config.known_sizes(), .ranks = ranks}).empty()) return std::nullopt;
   struct GivenAxis {
     Axis axis;
     std::int64_t size;
   };
   std::vector<GivenAxis> given;
   for (const AxisRow& row : axis_table) {
-    if (config.size[row.axis] > 0) given.push_back({row.axis, config.size[row.axis]});
+    if (!config.size[row.axis].is_auto()) given.push_back({row.axis, config.size[row.axis]});
   }
   std::int64_t product = 1;
   std::string sizes;
@@ -145,7 +145,7 @@ std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int rank
 
 Layout resolve_layout(const ParallelConfig& config, int ranks) {
   if (const auto problem = axes_problem(config, ranks)) throw ConfigError({*problem});
-  return make_layout(with_rest(config.size, ranks));
+  return make_layout(with_rest(config.known_sizes(), ranks));
 }
 
 }  // namespace plait::parallel

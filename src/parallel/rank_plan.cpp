@@ -29,7 +29,7 @@ namespace {
 // comm.bucket_mb in bytes.
 std::int64_t bucket_bytes(const Config& config, const std::vector<model::Parameter>& parameters, DType gradient_type) {
   constexpr std::int64_t mebibyte = 1024 * 1024;
-  if (config.comm.bucket_mb > 0) return static_cast<std::int64_t>(config.comm.bucket_mb * static_cast<double>(mebibyte));
+  if (!config.comm.bucket_mb.is_auto()) return static_cast<std::int64_t>(config.comm.bucket_mb * static_cast<double>(mebibyte));
   std::int64_t elements = 0;
   for (const model::Parameter& p : parameters) elements += p.shape.elements();
   return std::clamp(elements * static_cast<std::int64_t>(size_of(gradient_type)) / 16, 25 * mebibyte, 200 * mebibyte);
@@ -277,7 +277,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .exchanges = job.exchanges,
                 .reductions = job.reductions,
                 .braids = job.braids,
-                .all_by_links = config.launch.ranks_per_device != 1,
+                .all_by_links = config.launch.may_share_devices(),
                 .deterministic = config.precision.deterministic,
                 .graph = config.train.graph,
                 .zero = zero,
@@ -323,9 +323,9 @@ std::string why_not_links(const Config& config, const Decision& decision, const 
 }
 
 CollectiveChoice choose_way(const Config& config, const Decision& decision, const std::string& key,
-                            const std::optional<CollectiveWay>& asked, int ranks) {
-  if (config.launch.ranks_per_device != 1) return {CollectiveWay::links, "ranks may share a device (launch.ranks_per_device)"};
-  if (asked) return {*asked, key + "=" + to_string(*asked) + " asks for it"};
+                            const Auto<CollectiveWay>& asked, int ranks) {
+  if (config.launch.may_share_devices()) return {CollectiveWay::links, "ranks may share a device (launch.ranks_per_device)"};
+  if (!asked.is_auto()) return {asked.value(), key + "=" + to_string(asked.value()) + " asks for it"};
   if (const std::string why = why_not_links(config, decision, key, ranks); !why.empty()) return {CollectiveWay::library, why};
   return {CollectiveWay::links, key + "=auto takes them where NVLink joins every two GPUs of the one host"};
 }
@@ -340,7 +340,7 @@ bool kernels_push(const Config& config, DeviceKind device_kind) {
 // Bytes pushed and work computed meanwhile both grow with the tokens of a rank's rows, so the limit is one on their product.
 double most_beside_kernel(const Config& config, int ranks) {
   using namespace link_collectives;
-  if (config.comm.mover || ranks < fewest_ranks_by_kernel) return 0;
+  if (!config.comm.mover.is_auto() || ranks < fewest_ranks_by_kernel) return 0;
   const model::ModelShape shape = model::resolve_shape(config.model, 1, config.data.sequence_length);
   const std::int64_t in_blocks = model::flop_terms(shape, config.data.sequence_length).block_parameters;
   // FLOPs that a rank computes in half a block (P / 2 parameters), over bytes that it pushes to each other rank: 2 P / 2 FLOPs
@@ -369,7 +369,7 @@ std::size_t CollectiveChoice::longest_beside(int quarters) const {
 }
 
 CollectiveChoice choose_reductions(const Config& config, const Decision& decision, int data_ranks, DeviceKind device_kind) {
-  if (!config.comm.reductions && config.parallel.zero == 0 && config.launch.ranks_per_device == 1)
+  if (config.comm.reductions.is_auto() && config.parallel.zero == 0 && !config.launch.may_share_devices())
     return {CollectiveWay::library, "comm.reductions=auto takes it where parallel.zero is 0"};
   CollectiveChoice choice = choose_way(config, decision, way_key(WayKey::reductions), config.comm.reductions, data_ranks);
   if (kernels_push(config, device_kind)) choice.longest_by_kernel = link_collectives::longest_short_push;

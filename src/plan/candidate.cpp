@@ -17,7 +17,7 @@ constexpr std::size_t most_stages_shown = 8;
 
 // Sizes of a micro-batch, in sequences: the powers of two that divide a data-parallel rank's batch, and the whole batch.
 std::vector<std::int64_t> micro_batches(const Config& config, const AxisSizes& mesh) {
-  if (config.train.micro_batch > 0) return {config.train.micro_batch};
+  if (!config.train.micro_batch.is_auto()) return {config.train.micro_batch};
   std::vector<std::int64_t> sizes;
   const BatchSplit by_one{config.train.global_batch, 1, product(mesh, batch_axes)};
   if (!by_one.is_whole()) return {1};  // breaks a rule, which then tells why
@@ -35,8 +35,8 @@ struct Pipelining {
 std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline) {
   const ParallelConfig& p = config.parallel;
   std::vector<ScheduleKind> schedules;
-  if (p.schedule) {
-    schedules = {*p.schedule};
+  if (!p.schedule.is_auto()) {
+    schedules = {p.schedule.value()};
   } else if (pipeline == 1) {
     schedules = {ScheduleKind::one_f_one_b};
   } else {
@@ -46,7 +46,7 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   }
   std::vector<Pipelining> all;
   for (const ScheduleKind schedule : schedules) {
-    if (p.virtual_stages > 0) {
+    if (!p.virtual_stages.is_auto()) {
       all.push_back({schedule, p.virtual_stages});
     } else if (schedule == ScheduleKind::planned) {
       for (const std::int64_t stages : {1, 2}) all.push_back({schedule, stages});
@@ -59,10 +59,10 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   return all;
 }
 
-// True if a mesh has the given sizes, 0 being any.
-bool is_open_to(const AxisSizes& given, const AxisSizes& mesh) {
+// True if a mesh has the given sizes.
+bool is_open_to(const AxisArray<Auto<std::int64_t>>& given, const AxisSizes& mesh) {
   return std::ranges::all_of(axis_table,
-                             [&](const AxisRow& row) { return given[row.axis] == 0 || given[row.axis] == mesh[row.axis]; });
+                             [&](const AxisRow& row) { return given[row.axis].value_or(mesh[row.axis]) == mesh[row.axis]; });
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ Config with(const Config& config, const Candidate& c) {
 Enumeration enumerate(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   Enumeration result;
-  const auto zeros = p.zero >= 0 ? std::vector<std::int64_t>{p.zero} : std::vector<std::int64_t>{0, 1, 2};
+  const auto zeros = p.zero.is_auto() ? std::vector<std::int64_t>{0, 1, 2} : std::vector<std::int64_t>{p.zero};
   std::vector<Recompute> recomputes;
   for (const Name<Recompute>& name : names<Recompute>) {
     if (p.recompute.value_or(name.value) == name.value) recomputes.push_back(name.value);
@@ -112,7 +112,7 @@ Enumeration enumerate(const Config& config, int ranks) {
       for (const std::int64_t micro_batch : micro_batches(config, mesh)) {
         // No rule depends on recompute, so one is judged for all.
         for (const std::int64_t zero : zeros) {
-          if (zero > 0 && product(mesh, replica_axes) == 1 && p.zero < 0) continue;  // nothing to shard
+          if (zero > 0 && product(mesh, replica_axes) == 1 && p.zero.is_auto()) continue;  // nothing to shard
           Candidate c{mesh, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};
           Config chosen = with(config, c);
           chosen.launch.ranks = ranks;

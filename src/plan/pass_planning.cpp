@@ -201,7 +201,7 @@ class PassPlanning {
 
 bool plans_passes(const Config& config, const parallel::Decision& decision) {
   const ParallelConfig& p = config.parallel;
-  return p.schedule == ScheduleKind::planned && p.size[stage_axis] > 1 && !decision.passes;
+  return p.schedule == ScheduleKind::planned && p.size[stage_axis].value_or(1) > 1 && !decision.passes;
 }
 
 std::vector<parallel::RankPlan> plan_passes(const Config& config, const parallel::Decision& decision, std::int64_t vocab,

@@ -367,9 +367,9 @@ class PlanSearch {
       void (*open)(Config&);
     };
     constexpr Opening openings[] = {
-        {"parallel.recompute", [](Config& c) { c.parallel.recompute = std::nullopt; }},
-        {"train.micro_batch", [](Config& c) { c.train.micro_batch = -1; }},
-        {"parallel.zero", [](Config& c) { c.parallel.zero = -1; }},
+        {"parallel.recompute", [](Config& c) { c.parallel.recompute = automatic; }},
+        {"train.micro_batch", [](Config& c) { c.train.micro_batch = automatic; }},
+        {"parallel.zero", [](Config& c) { c.parallel.zero = automatic; }},
         {"the layout", [](Config& c) { c.parallel.size = {}; }},
     };
     Config open = config_;

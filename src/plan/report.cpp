@@ -91,7 +91,7 @@ bool is_of_job(std::string_view key, bool has_vocab) {
 Json signature(const Config& c) {
   Json json = Json::object();
   for (const ConfigValue& value : shared_values(c)) {
-    if (!is_of_job(value.path, c.model.vocab > 0)) continue;
+    if (!is_of_job(value.path, !c.model.vocab.is_auto())) continue;
     Json typed = Json::parse(value.value, nullptr, false);
     json[value.path] = typed.is_discarded() ? Json(value.value) : std::move(typed);
   }

@@ -16,7 +16,7 @@ Throughput throughput_of(const PlannedJob& job, const Machine& machine) {
   const auto tokens = static_cast<double>(plan.tokens_per_step());
   const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, plan.sequence_length);
   const double flops = model::model_flops_per_token(terms);
-  const double given = job.config.log.peak_tflops * tera;
+  const double given = job.config.log.peak_tflops.value_or(0) * tera;
   double peak = given > 0 ? given : topology::peak_matrix_flops(machine.profile, plan.sizes.compute);
   const double products = topology::peak_matrix_flops(machine.profile, DType::e4m3);
   if (given == 0 && plan.sizes.fp8 && peak > 0 && products > 0) peak = model::mixed_peak_flops(terms, products, peak);

@@ -74,7 +74,7 @@ class WhatIf {
   // "with comm.braid=ahead ...", for a step whose first forward has no other pass to be braided with.
   std::optional<std::string> by_braids() {
     Config ahead = with(config_, best_.candidate);
-    if (ahead.comm.braid || ahead.parallel.size[segment_axis] == 1) return std::nullopt;
+    if (!ahead.comm.braid.is_auto() || ahead.parallel.size[segment_axis] == 1) return std::nullopt;
     ahead.comm.braid = Braid::ahead;
     JobFacts facts = facts_of(ahead);
     facts.ranks = ranks_;

@@ -16,7 +16,7 @@ namespace plait::site {
 
 int ranks_per_device(const Config& config, const DeviceChoice& devices, int ranks) {
   if (devices.kind == DeviceKind::host) return 1;
-  if (config.launch.ranks_per_device > 0) return static_cast<int>(config.launch.ranks_per_device);
+  if (!config.launch.ranks_per_device.is_auto()) return static_cast<int>(config.launch.ranks_per_device);
   return (ranks + devices.count - 1) / devices.count;
 }
 
@@ -25,7 +25,7 @@ Device placed_device(const Config& config, const DeviceChoice& devices, int rank
   const auto index = static_cast<std::size_t>(rank);
   const bool is_given = devices.kind == DeviceKind::cuda && index < given.size();
   const int to_a_device = ranks_per_device(config, devices, ranks);
-  return {devices.kind, is_given ? static_cast<int>(given[index]) : rank / to_a_device, config.launch.ranks_per_device != 1};
+  return {devices.kind, is_given ? static_cast<int>(given[index]) : rank / to_a_device, config.launch.may_share_devices()};
 }
 
 void check_host_ranks(int ranks) {
@@ -59,8 +59,8 @@ void check_device_rules(const Config& config, DeviceKind kind, const std::string
 }
 
 int rank_count(const Config& config, const DeviceChoice& devices) {
-  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
-  AxisSizes sizes = config.parallel.size;
+  if (!config.launch.ranks.is_auto()) return static_cast<int>(config.launch.ranks);
+  AxisSizes sizes = config.parallel.known_sizes();
   if (sizes[rest_axis] == 0) {
     if (devices.kind == DeviceKind::cuda) return devices.count;
     sizes[rest_axis] = 2;
@@ -69,7 +69,7 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
 }
 
 int fixed_ranks(const Config& config) {
-  return static_cast<int>(config.launch.ranks > 0 ? config.launch.ranks : product(config.parallel.size));
+  return static_cast<int>(config.launch.ranks.value_or(product(config.parallel.known_sizes())));
 }
 
 int places_of_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
@@ -93,7 +93,7 @@ void check_pairs(const Config& config, const DeviceChoice& devices, int ranks) {
 }
 
 double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {
-  if (config.launch.memory_gib > 0) return config.launch.memory_gib * gib;
+  if (!config.launch.memory_gib.is_auto()) return config.launch.memory_gib * gib;
   const bool shared = kind == DeviceKind::host && launch_mode(config) != LaunchMode::external;
   return shared ? static_cast<double>(memory_size({DeviceKind::host, 0})) / ranks : 0;
 }

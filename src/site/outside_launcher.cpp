@@ -113,9 +113,10 @@ OutsidePlace outside_place(const Config& config) {
   place.size = number_of(launcher.size, problems, 1);
   place.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
   if (config.launch.rendezvous.empty()) {
-    const std::string who = config.launch.mode ? "launch.mode external needs"
-                                               : std::string(launcher.name) + " has started this process as one of " +
-                                                     std::to_string(place.size) + " ranks, which need";
+    const std::string who = !config.launch.mode.is_auto()
+                                ? "launch.mode external needs"
+                                : std::string(launcher.name) + " has started this process as one of " +
+                                      std::to_string(place.size) + " ranks, which need";
     problems.push_back({"launch.rendezvous", "", who + " a directory that all of them share, or tcp", "", 0});
   }
   check_place(place.rank, place.size, launcher.rank, problems);
@@ -140,7 +141,7 @@ std::optional<OutsideRank> started_from_outside() {
 }
 
 LaunchMode launch_mode(const Config& config) {
-  if (config.launch.mode) return *config.launch.mode;
+  if (!config.launch.mode.is_auto()) return config.launch.mode.value();
   // A rank that should meet others is one of them, even if the environment describes it only in part.
   const bool is_told = std::ranges::any_of(who_has_spoken(), [&](const Spoken& s) {
     return s.is_whole || (!config.launch.rendezvous.empty() && s.is_here && !s.is_alone);

@@ -43,7 +43,7 @@ bool leaves_way_open(const Config& config) {
   const bool open = std::ranges::any_of(axis_table, [&](const AxisRow& row) {
     return row.way != WayKey::none && config.parallel.size[row.axis] != 1 && !comm.way_along(row.axis);
   });
-  return open && !comm.p2p && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
+  return open && comm.p2p.is_auto() && comm.p2p_pairs.empty() && comm.peer_access == PeerAccessUse::automatic;
 }
 
 class Planning {
@@ -136,7 +136,7 @@ class Planning {
         pairs.insert(std::minmax(gpus[a - 1], gpus[b]));
     }
     // No relays if another transport is asked for.
-    if (comm.p2p && comm.p2p != Transport::relay) {
+    if (!comm.p2p.is_auto() && comm.p2p != Transport::relay) {
       for (const auto& [from, to] : graph.no_access) pairs.insert(std::minmax(from, to));
     }
     for (const std::string& text : comm.p2p_pairs) {
@@ -253,7 +253,7 @@ class Planning {
                                       machine.profile.name),
                           "", 0}});
     }
-    const double limit = at_hand || config_.launch.memory_gib > 0 ? memory_of_rank(config_, kind_, ranks) : 0;
+    const double limit = at_hand || !config_.launch.memory_gib.is_auto() ? memory_of_rank(config_, kind_, ranks) : 0;
     if (limit > 0) machine.profile.memory_bytes = limit;
     if (given_) {
       require_fitting(*given_, vocab);

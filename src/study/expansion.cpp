@@ -61,8 +61,8 @@ std::string yaml_for_presets(const Config& config) {
   std::set<std::string> given_by_it;  // lines
   for (const config::Field& field : config::fields()) {
     if (!field.path.starts_with("model.") || field.path == "model.preset") continue;
-    const std::string text = config::yaml_text(field.get(config), field.automatic);
-    if (text != config::yaml_text(field.get(shape), field.automatic)) continue;
+    const std::string text = config::yaml_text(field.get(config));
+    if (text != config::yaml_text(field.get(shape))) continue;
     given_by_it.insert("  " + field.path.substr(std::string("model.").size()) + ": " + text);
   }
   std::istringstream lines(to_yaml(config));
@@ -81,7 +81,7 @@ void start_here(Config& config) {
     throw ConfigError(
         {{"launch.mode", "external", "must be threads or processes, since a study starts the ranks of its points", "", 0}});
   }
-  config.launch.mode = config.launch.mode.value_or(LaunchMode::threads);
+  if (config.launch.mode.is_auto()) config.launch.mode = LaunchMode::threads;
 }
 
 class Expansion {
@@ -95,7 +95,7 @@ class Expansion {
     base.run.seed = seed;
     base.verify = {}, base.study = {}, base.bounds = {};
     start_here(base);
-    base.launch.ranks = 0;  // its value follows for each point, and need not suit the file's own layout
+    base.launch.ranks = automatic;  // its value follows for each point, and need not suit the file's own layout
     base_ = yaml_for_presets(base);
   }
 
@@ -124,7 +124,7 @@ class Expansion {
     if (text != "all") return add_point(std::move(coordinates), layout_overrides(text), overrides);
     std::int64_t said = 0;
     try {
-      said = size_of(overrides, ranks_axis, study_.launch.ranks);
+      said = size_of(overrides, ranks_axis, study_.launch.ranks.value_or(0));
     } catch (const ConfigError&) {
       return add_point(std::move(coordinates), {}, overrides);  // reports the problem
     }
@@ -189,7 +189,8 @@ class Expansion {
 
   // The given number; else the product of the layout; else this machine's number.
   int count_ranks(const std::vector<std::string>& overrides) const {
-    if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks); said > 0) return static_cast<int>(said);
+    if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks.value_or(0)); said > 0)
+      return static_cast<int>(said);
     const AxisSizes sizes = sizes_of(overrides);
     std::int64_t ranks = 1;
     for (const AxisRow& row : axis_table) {
@@ -201,7 +202,7 @@ class Expansion {
 
   AxisSizes sizes_of(const std::vector<std::string>& overrides) const {
     return AxisSizes::of_rows(
-        [&](const AxisRow& row) { return size_of(overrides, axis_key(row.axis), study_.parallel.size[row.axis]); });
+        [&](const AxisRow& row) { return size_of(overrides, axis_key(row.axis), study_.parallel.size[row.axis].value_or(0)); });
   }
 
   void give_rest(std::vector<std::string>& overrides, int ranks) const {
@@ -254,7 +255,7 @@ std::string without_rest(const std::string& text, const ParallelConfig& parallel
   for (const std::string& part : verify::split_overrides(text, axes_key)) {
     if (!part.starts_with(to_string(rest_axis) + "=")) parts.push_back(part);
   }
-  const auto size = [](std::int64_t said) { return said > 0 ? std::to_string(said) : std::string("auto"); };
+  const auto size = [](const Auto<std::int64_t>& said) { return said.is_auto() ? std::string("auto") : std::to_string(said); };
   if (parts.empty()) {
     AxisSet::all().without(rest_axis).for_each(
         [&](plait::Axis axis) { parts.push_back(to_string(axis) + "=" + size(parallel.size[axis])); });
@@ -286,7 +287,7 @@ std::vector<Draft> expand_at(const Config& study, int ranks) {
   }
   // Layouts are listed for this many ranks; without a number, for a host's.
   constexpr int host_ranks = 8;
-  if (said.empty()) said.insert(study.launch.ranks > 0 ? static_cast<int>(study.launch.ranks) : std::min(ranks, host_ranks));
+  if (said.empty()) said.insert(static_cast<int>(study.launch.ranks.value_or(std::min(ranks, host_ranks))));
   axes.push_back(at_ranks);
   for (const AxisConfig& axis : study.study.axes) {
     if (axis.key == ranks_axis) continue;

@@ -247,13 +247,13 @@ class Evaluation {
   static Operand value_of(const std::string& path, const Config& config) {
     const config::Field& field = *config::find_field(path);
     const config::Value value = field.get(config);
-    if (config::is_automatic(field, value)) return Unknown{};
+    if (config::is_automatic(value)) return Unknown{};
     if (const auto* flag = std::get_if<bool>(&value)) return std::string(*flag ? "true" : "false");
     if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
     if (const auto* whole = std::get_if<std::uint64_t>(&value)) return static_cast<double>(*whole);
     if (const auto* real = std::get_if<double>(&value)) return *real;
     const auto* word = std::get_if<std::string>(&value);
-    if (word == nullptr) return config::yaml_text(value, field.automatic);
+    if (word == nullptr) return config::yaml_text(value);
     return *word == "auto" ? Operand(Unknown{}) : Operand(*word);
   }
 

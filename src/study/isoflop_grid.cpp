@@ -38,7 +38,7 @@ class Family {
   Family(const Config& base, std::int64_t vocab, double aspect_ratio)
       : base_(base), vocab_(vocab), shape_(model::resolve_shape(base.model, vocab, base.data.sequence_length)) {
     aspect_ratio_ = aspect_ratio > 0 ? aspect_ratio : static_cast<double>(shape_.hidden) / static_cast<double>(shape_.layers);
-    const std::int64_t tensor = std::max<std::int64_t>(base.parallel.size[segment_axis], 1);
+    const std::int64_t tensor = base.parallel.size[segment_axis].value_or(1);
     heads_step_ = tensor * (shape_.heads / shape_.kv_heads);
     inner_step_ = std::lcm(matrix_alignment, tensor);
   }
@@ -95,9 +95,12 @@ class Family {
 };
 
 std::vector<std::string> model_overrides(const ModelConfig& model) {
-  return {fmt::format("model.layers={}", model.layers),     fmt::format("model.hidden={}", model.hidden),
-          fmt::format("model.heads={}", model.heads),       fmt::format("model.kv_heads={}", model.kv_heads),
-          fmt::format("model.head_dim={}", model.head_dim), fmt::format("model.ffn={}", model.ffn)};
+  return {fmt::format("model.layers={}", model.layers),
+          fmt::format("model.hidden={}", model.hidden),
+          fmt::format("model.heads={}", model.heads),
+          fmt::format("model.kv_heads={}", model.kv_heads.value()),
+          fmt::format("model.head_dim={}", model.head_dim.value()),
+          fmt::format("model.ffn={}", model.ffn.value())};
 }
 
 std::string text_of(const std::vector<ConfigProblem>& problems) {
@@ -113,7 +116,7 @@ std::string size_problem(const IsoflopPoint& point, const ModelConfig& model) {
   return fmt::format(
       "no shape with heads of width {} comes near N={:.3g}: the nearest, {} layers of {}, has {:.3g}. Aim at another "
       "size, or take a smaller model.head_dim or vocabulary",
-      model.head_dim, point.size, model.layers, model.hidden, static_cast<double>(point.parameters));
+      model.head_dim.value(), point.size, model.layers, model.hidden, static_cast<double>(point.parameters));
 }
 
 std::string steps_problem(const IsoflopPoint& point, std::int64_t global_batch, std::int64_t sequence_length) {

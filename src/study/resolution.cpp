@@ -29,7 +29,7 @@ Prediction prediction_of(const plan::Evaluation& evaluation, const plan::Machine
 bool is_placed(const Config& config, DeviceKind kind) {
   const PlacementStrategy strategy = config.placement.strategy;
   return kind == DeviceKind::cuda && (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
-         product(config.parallel.size, model_axes) != 1;
+         product(config.parallel.known_sizes(), model_axes) != 1;
 }
 
 void place(Config& config, const plan::PlacementResult& placement) {
@@ -153,9 +153,9 @@ Resolver::Resolver(site::PlanningWish wish, int ranks_per_node) : wish_(std::mov
 
 std::int64_t Resolver::vocabulary(const Config& config) {
   // Training a tokenizer's model takes long; points rarely differ in it.
-  std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab, config.data.sentencepiece.model,
-                  config.data.huggingface.file, config.model.vocab, config.run.seed);
+  std::string key = fmt::format("{}|{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab.value_or(0),
+                                config.data.sentencepiece.model, config.data.huggingface.file, config.model.vocab.value_or(0),
+                                config.run.seed);
   for (const std::string& glob : config.data.training_files()) key += "|" + glob;
   const auto found = vocabularies_.find(key);
   return found != vocabularies_.end() ? found->second : vocabularies_[key] = data::vocabulary(config);

@@ -73,7 +73,7 @@ std::map<std::string, std::string> evaluation_of(const Config& config) {
       {"data.sequence_length", std::to_string(data.sequence_length)},
       {"train.eval_batches * train.global_batch", std::to_string(config.train.eval_batches * config.train.global_batch)}};
   for (const config::Field& field : config::fields()) {
-    if (is_of_documents(field.path)) evaluation[field.path] = config::yaml_text(field.get(config), field.automatic);
+    if (is_of_documents(field.path)) evaluation[field.path] = config::yaml_text(field.get(config));
   }
   return evaluation;
 }

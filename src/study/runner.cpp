@@ -104,7 +104,7 @@ class Runner {
   }
 
   bool is_over_nodes(const Point& point) const { return folder_.config_of(point).launch.mode == LaunchMode::external; }
-  int ranks_per_node() const { return static_cast<int>(data_.config.study.slurm.ranks_per_node); }
+  int ranks_per_node() const { return static_cast<int>(data_.config.study.slurm.ranks_per_node.value_or(0)); }
 
   const MeasureConfig& measure_config() const { return data_.config.study.measure; }
   // The baseline runs in every round; otherwise there are no ratios within it.
@@ -125,8 +125,8 @@ class Runner {
   }
 
   bool is_over_budget(int point) const {
-    const double minutes = data_.config.study.budget.minutes;
-    return minutes > 0 && minutes_gone() + expected_seconds(point) / 60 > minutes;
+    const Auto<double>& minutes = data_.config.study.budget.minutes;
+    return !minutes.is_auto() && minutes_gone() + expected_seconds(point) / 60 > minutes;
   }
 
   // The processes of a round of a point, one after the other; for losses including the runs that must be trained before.

@@ -96,10 +96,10 @@ SlurmShape slurm_shape(const Config& study) {
   SlurmShape shape;
   shape.on_gpus = study.launch.device != "cpu" && study.precision.compute != "fp64";
   shape.rounds = config::round_range(study.study.measure.rounds).value();
-  const auto given = static_cast<int>(study.study.slurm.ranks_per_node);
+  const Auto<std::int64_t>& given = study.study.slurm.ranks_per_node;
   const int assumed = shape.on_gpus ? gpus_of_node : ranks_where_unsaid;
   std::string why;
-  for (const Draft& draft : expand(study, given > 0 ? given : assumed)) {
+  for (const Draft& draft : expand(study, static_cast<int>(given.value_or(assumed)))) {
     if (draft.pruning && why.empty()) why = draft.because;
     if (draft.pruning) continue;
     ++shape.points;
@@ -107,12 +107,12 @@ SlurmShape slurm_shape(const Config& study) {
   }
   if (shape.points == 0) throw ConfigError({{"study.axes", "", "list no point that could run: " + why, "", 0}});
   shape.ranks_per_node = shape.on_gpus ? gpus_of_node : static_cast<int>(limits::host_ranks.most);
-  if (given > 0) shape.ranks_per_node = given;
+  if (!given.is_auto()) shape.ranks_per_node = static_cast<int>(given);
   shape.ranks_per_node = std::min(shape.ranks_per_node, shape.most_ranks);
   shape.nodes = (shape.most_ranks + shape.ranks_per_node - 1) / shape.ranks_per_node;
   const BudgetConfig& budget = study.study.budget;
   double minutes = shape.points * budget.point_timeout_s / 60;
-  if (budget.minutes > 0) minutes = std::min(minutes, budget.minutes + budget.point_timeout_s / 60);
+  if (!budget.minutes.is_auto()) minutes = std::min(minutes, budget.minutes + budget.point_timeout_s / 60);
   shape.minutes = static_cast<int>(std::min<double>(std::ceil(minutes) + starting_minutes, most_minutes));
   shape.simulates = !study.study.simulate.gpus.empty() && study.study.simulate.device == "auto";
   return shape;

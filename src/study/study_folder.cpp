@@ -142,7 +142,7 @@ std::vector<std::string> StudyFolder::config_arguments(const Point& point) const
   const fs::path folder = prepare(point);
   std::vector<std::string> arguments{(folder / "config.yaml").string()};
   if (const fs::path schedule = folder / "schedule.csv"; fs::exists(schedule)) {
-    arguments.insert(arguments.end(), {"--set", "parallel.schedule.file=" + config::yaml_text(schedule.string(), {})});
+    arguments.insert(arguments.end(), {"--set", "parallel.schedule.file=" + config::yaml_text(schedule.string())});
   }
   return arguments;
 }

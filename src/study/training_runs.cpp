@@ -25,8 +25,8 @@ std::vector<std::string> arguments_of(const StudyFolder& folder, const Point& po
                                       std::vector<std::string> overrides, const fs::path& from) {
   std::vector<std::string> arguments{"train"};
   for (std::string& word : folder.config_arguments(point)) arguments.push_back(std::move(word));
-  overrides.push_back("run.dir=" + config::yaml_text(run.parent_path().string(), {}));
-  overrides.push_back("run.name=" + config::yaml_text(run.filename().string(), {}));
+  overrides.push_back("run.dir=" + config::yaml_text(run.parent_path().string()));
+  overrides.push_back("run.name=" + config::yaml_text(run.filename().string()));
   for (std::string& text : overrides) arguments.insert(arguments.end(), {"--set", std::move(text)});
   if (!from.empty()) arguments.insert(arguments.end(), {"--init-from", from.string(), "--with-optimizer"});
   return arguments;

@@ -101,7 +101,7 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
                                                         std::vector<std::string>& notes) {
   const DataConfig& data = config.data;
   const std::string model = (run_dir / "tokenizer.model").string(), file = (run_dir / "tokenizer.json").string();
-  const bool trains = data.tokenizer == "sentencepiece" && data.sentencepiece.vocab > 0;
+  const bool trains = data.tokenizer == "sentencepiece" && !data.sentencepiece.vocab.is_auto();
   if (theirs && data::has_text(data.tokenizer) && data::has_text(theirs->kind()) && data.tokenizer != theirs->kind()) {
     const std::string how = theirs->kind() == "sentencepiece" ? "{sentencepiece: {model: " + model + "}}"
                             : theirs->kind() == "huggingface" ? "{file: " + file + "}"
@@ -118,7 +118,7 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
                          "one that they were trained with");
       return nullptr;
     }
-    comparison.same("data.sentencepiece.vocab", data.sentencepiece.vocab, theirs->vocab());
+    comparison.same("data.sentencepiece.vocab", data.sentencepiece.vocab.value(), theirs->vocab());
     if (data.sentencepiece.vocab != theirs->vocab()) return nullptr;
     notes.push_back("the tokenizer is that of " + run_dir.string() + "; none was trained");
     return theirs;
@@ -331,7 +331,7 @@ InitialWeights open_initial_weights(const Config& config) {
   const std::optional<Config>& before = origin.config;
   if (before) {
     // If the vocabulary follows from the tokenizer and that is unknown, the tensors decide.
-    const std::int64_t vocab = before->model.vocab > 0 ? before->model.vocab : theirs ? theirs->vocab() : shape.vocab;
+    const std::int64_t vocab = before->model.vocab.value_or(theirs ? theirs->vocab() : shape.vocab);
     model::ModelShape there = model::resolve_shape(before->model, vocab, before->data.sequence_length);
     if (!weights.tokenizer) there.vocab = shape.vocab;  // reported already
     compare_shapes(shape, there, comparison);

@@ -29,8 +29,7 @@ LearningRate::LearningRate(const OptimizerConfig& config, std::int64_t steps)
       decay_start_(config.warmup) {
   if (decay_ == Decay::constant) decay_start_ = steps;
   if (decay_ == Decay::wsd) {
-    const auto decay_steps =
-        config.decay_steps > 0 ? config.decay_steps : std::llround(config.decay_fraction * static_cast<double>(steps));
+    const auto decay_steps = config.decay_steps.value_or(std::llround(config.decay_fraction * static_cast<double>(steps)));
     decay_start_ = std::max<std::int64_t>(warmup_, steps - decay_steps);
   }
 }

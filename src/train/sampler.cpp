@@ -88,7 +88,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   config.parallel.size = single_rank;
   config.train.global_batch = config.train.micro_batch = 1;
   // One sequence may not have the length that FP8 products need, and its scale would differ from that of a whole micro-batch.
-  if (config.precision.matmul == MatmulType::fp8) config.precision.matmul.reset();
+  if (config.precision.matmul == MatmulType::fp8) config.precision.matmul = automatic;
   config.data.documents = Documents::joined;  // the prompt and its continuation
   const std::shared_ptr<const data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
 

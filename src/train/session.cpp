@@ -55,7 +55,7 @@ constexpr const char* memory_remedy =
     "or more ranks; `plait plan` shows what it is for";
 
 std::size_t memory_limit(const Config& config) {
-  return config.launch.memory_gib > 0 ? static_cast<std::size_t>(config.launch.memory_gib * gib) : DeviceMemory::no_limit;
+  return config.launch.memory_gib.is_auto() ? DeviceMemory::no_limit : static_cast<std::size_t>(config.launch.memory_gib * gib);
 }
 
 // nullopt if the rank is alone.
@@ -160,11 +160,11 @@ std::map<std::pair<int, int>, Transport> pair_transports(const Config& config) {
 runtime::GroupOptions group_options(const Config& config, Device device) {
   return {.device = device,
           .timeout = milliseconds_of(config.comm.timeout_s),
-          .max_ctas = static_cast<int>(config.comm.max_ctas),
+          .max_ctas = static_cast<int>(config.comm.max_ctas.value_or(0)),
           .host_interface = config.comm.interface,
-          .transport = config.comm.p2p,
+          .transport = config.comm.p2p.given(),
           .pair_transports = pair_transports(config),
-          .mover = config.comm.mover,
+          .mover = config.comm.mover.given(),
           .peer_access = config.comm.peer_access,
           .require = config.comm.require};
 }
@@ -198,7 +198,7 @@ std::string MemoryReport::to_string(int rank) const {
 }
 
 std::optional<double> peak_flops(const Config& config, const parallel::RankPlan& plan, Device device) {
-  if (config.log.peak_tflops > 0) return config.log.peak_tflops * tera;
+  if (!config.log.peak_tflops.is_auto()) return config.log.peak_tflops * tera;
   const std::optional<double> peak = topology::peak_flops(device_name(device), plan.sizes.compute);
   const std::optional<double> products = topology::peak_flops(device_name(device), DType::e4m3);
   if (!plan.sizes.fp8 || !peak || !products) return peak;

@@ -22,6 +22,8 @@ const std::string key_prefix = "parallel.";
 // The numbers of ranks follow from the layout.
 const std::string any_ranks = "launch.ranks=auto";
 
+std::string text_of(const Auto<std::int64_t>& number) { return number.is_auto() ? "auto" : std::to_string(number); }
+
 struct LayoutKey {
   std::string name;
   std::function<std::string(const ParallelConfig&)> value;
@@ -32,15 +34,15 @@ struct LayoutKey {
 std::vector<LayoutKey> layout_keys() {
   std::vector<LayoutKey> keys;
   for (const Name<Axis>& axis : names<Axis>)
-    keys.push_back({std::string(axis.text), [axis](const ParallelConfig& p) { return std::to_string(p.size[axis.value]); }});
+    keys.push_back({std::string(axis.text), [axis](const ParallelConfig& p) { return text_of(p.size[axis.value]); }});
   const std::vector<LayoutKey> others{
       {"schedule", [](const ParallelConfig& p) { return p.schedule_file ? std::string() : schedule_name(p); }},
       {"schedule.file", [](const ParallelConfig& p) { return p.schedule_file ? schedule_name(p) : std::string(); }, true},
-      {"virtual_stages", [](const ParallelConfig& p) { return std::to_string(p.virtual_stages); }},
+      {"virtual_stages", [](const ParallelConfig& p) { return text_of(p.virtual_stages); }},
       {"stages", [](const ParallelConfig& p) { return fmt::format("[{}]", fmt::join(p.stages, ", ")); }},
-      {"zero", [](const ParallelConfig& p) { return std::to_string(p.zero); }},
+      {"zero", [](const ParallelConfig& p) { return text_of(p.zero); }},
       {"sequence_parallel", [](const ParallelConfig& p) { return std::string(p.sequence_parallel ? "true" : "false"); }},
-      {"recompute", [](const ParallelConfig& p) { return p.recompute ? to_string(*p.recompute) : std::string("auto"); }},
+      {"recompute", [](const ParallelConfig& p) { return p.recompute.is_auto() ? "auto" : to_string(p.recompute.value()); }},
   };
   keys.insert(keys.end(), others.begin(), others.end());
   return keys;
@@ -51,7 +53,7 @@ LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& bas
   for (const LayoutKey& key : layout_keys()) {
     std::string value = key.value(layout);
     if (value.empty()) continue;
-    if (key.is_path) value = config::yaml_text(value, {});  // it may contain any characters
+    if (key.is_path) value = config::yaml_text(value);  // it may contain any characters
     request.overrides.push_back(key_prefix + key.name + "=" + value);
   }
   return request;
@@ -82,9 +84,10 @@ std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const 
 std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const ParallelConfig& base) {
   std::vector<ParallelConfig> layouts;
   for (ParallelConfig layout : schedules_of_mesh(mesh, base)) {
-    for (layout.zero = 0; layout.zero <= (product(mesh.size, replica_axes) > 1 ? 2 : 0); ++layout.zero) {
+    for (int zero = 0; zero <= (product(mesh.size, replica_axes) > 1 ? 2 : 0); ++zero) {
+      layout.zero = zero;
       layouts.push_back(layout);
-      if (mesh.size[segment_axis] > 1 && layout.zero == 0 && layout.schedule == mesh.schedule) {
+      if (mesh.size[segment_axis] > 1 && zero == 0 && layout.schedule == mesh.schedule) {
         layouts.emplace_back(layout).sequence_parallel = false;
       }
     }

@@ -160,7 +160,7 @@ class MatrixBuilder {
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
   const Config base = source({});
   if (site::launch_mode(base) == LaunchMode::external) {
-    throw ConfigError({{"launch.mode", base.launch.mode ? "external" : "auto",
+    throw ConfigError({{"launch.mode", base.launch.mode.is_auto() ? "auto" : "external",
                         "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
   }
   MatrixBuilder builder(source, base);

@@ -32,13 +32,13 @@ Json layout_json(const LayoutResult& result) {
     if (f.measured()) shares[to_string(kind)] = f.of(kind).of_bound;
   }
   Json sizes;
-  for (const Name<Axis>& axis : names<Axis>) sizes[axis.text] = p.size[axis.value];
+  for (const Name<Axis>& axis : names<Axis>) sizes[axis.text] = p.size[axis.value].value_or(0);
   return {{"model", result.model},
           {"layout", sizes},
           {"name", result.layout},
           {"schedule", schedule_name(p)},
-          {"virtual_stages", p.virtual_stages},
-          {"zero", p.zero},
+          {"virtual_stages", p.virtual_stages.value()},
+          {"zero", p.zero.value()},
           {"sequence_parallel", p.sequence_parallel && p.size[segment_axis] > 1},
           {"recompute", to_string(p.recompute.value())},
           {"device", result.device},
@@ -98,7 +98,7 @@ std::string layout_column(ParallelConfig p) {
 std::string schedule_column(const ParallelConfig& p) {
   if (p.size[stage_axis] == 1) return "-";
   const std::string name = schedule_name(p);
-  return p.virtual_stages > 1 ? fmt::format("{} {}", name, p.virtual_stages) : name;
+  return p.virtual_stages > 1 ? fmt::format("{} {}", name, p.virtual_stages.value()) : name;
 }
 
 std::string error_column(double error) { return error >= not_finite ? "inf" : fmt::format("{:.1e}", error); }

@@ -149,7 +149,8 @@ class Verification {
       // size.
       const std::int64_t micro_batch = plans.front().sizes.micro_batch.batch;
       const bool fp8 = plans.front().sizes.fp8;
-      const fs::path serial = recorded_serial(c.model, fp8 ? micro_batch : matrix_.models[c.model].serial.train.micro_batch);
+      const fs::path serial =
+          recorded_serial(c.model, fp8 ? micro_batch : matrix_.models[c.model].serial.train.micro_batch.value());
       result.findings = run_job(VerifyJob::Task::compare, serial, settled, request_.parts);
       result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
       if (!result.findings.passed()) search(c, settled, serial, micro_batch, result);

@@ -172,7 +172,7 @@ void run_rank(const VerifyJob& job, const launch::SettledJob& settled, const Ran
 void record_batches(const VerifyJob& job, const Config& config, const RankParts& parts) {
   if (fs::exists(recorded_batches(job))) return;
   const auto tokenizer = data::load_tokenizer(job.model);
-  const auto dataset = parts.open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
+  const auto dataset = parts.open_dataset(config, *tokenizer, std::max(config.model.vocab.value_or(0), tokenizer->vocab()));
   train::write_batches(recorded_batches(job), *dataset, config, config.verify.steps);
 }
 

@@ -414,7 +414,7 @@ TEST_F(Transformers, KeepTheirSlidingWindows) {
   change("layer_types", nullptr);
   EXPECT_EQ(imported("b").window_layers, (Layers{1, 2}));  // by max_window_layers
   change("max_window_layers", nullptr);
-  EXPECT_EQ(imported("c").window, 0);  // 28 is usual
+  EXPECT_TRUE(imported("c").window.is_auto());  // 28 is usual
   change("layer_types", {"sliding_attention", "full_attention", "sliding_attention"});
   EXPECT_EQ(imported("d").window_layers, (Layers{0, 2}));
   change("layer_types", {"sliding_attention", "sliding_attention", "sliding_attention"});
@@ -427,7 +427,7 @@ TEST_F(Transformers, KeepTheirSlidingWindows) {
   change("layer_types", 7);
   EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("layer_types=7: must be a list"));
   change("use_sliding_window", false);
-  EXPECT_EQ(imported("g").window, 0);
+  EXPECT_TRUE(imported("g").window.is_auto());
   fs::remove_all(path("hf"));
   copy("mistral-window");
   EXPECT_EQ(imported("h").window, 5);
@@ -486,7 +486,7 @@ TEST_F(Transformers, WhoseHeadsDoNotDivideTheWidthAreWrittenAsMistral) {
   EXPECT_EQ(config["model_type"], "mistral");
   EXPECT_TRUE(config.at("sliding_window").is_null());
   ASSERT_EQ(plait("import @/out --out @/again").status, 0);
-  EXPECT_EQ(load_config(path("again/config.yaml")).model.window, 0);
+  EXPECT_TRUE(load_config(path("again/config.yaml")).model.window.is_auto());
   EXPECT_EQ(load_config(path("again/config.yaml")).model.head_dim, 8);
   EXPECT_THAT(exported("bias: true, qkv_bias: true").errors,
               HasSubstr("model.heads=3: has no form in transformers that plait writes: llama's must divide model.hidden=16"));

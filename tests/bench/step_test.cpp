@@ -84,7 +84,7 @@ TEST(BenchmarkAlone, ARankTheLayoutHasNotAndALayoutThatIsNotGivenAreNamed) {
   };
   EXPECT_THAT(problem(request_of(1, 1, 2, 2)), testing::HasSubstr("--alone 2: the layout has ranks 0 to 1"));
   StepBenchmarkRequest open = request_of(2, 1, 1, 0);
-  open.config.parallel.schedule.reset();
+  open.config.parallel.schedule = automatic;
   EXPECT_THAT(problem(open), testing::HasSubstr("parallel.schedule"));
 }
 

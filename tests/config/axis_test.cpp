@@ -52,7 +52,8 @@ TEST(Axis, TheRestOfTheRanksGoesToTheAxisThatTakesIt) {
 }
 
 TEST(Axis, AConfigurationThatSaysNothingHasTheUsualSizes) {
-  AxisSet::all().for_each([](Axis axis) { EXPECT_EQ(Config().parallel.size[axis], row_of(axis).usual) << to_string(axis); });
+  AxisSet::all().for_each(
+      [](Axis axis) { EXPECT_EQ(Config().parallel.size[axis].given(), row_of(axis).usual) << to_string(axis); });
 }
 
 TEST(BatchSplit, MicroBatchesAreThoseOfOneRankAlongTheAxesThatDivideTheBatch) {

@@ -36,7 +36,7 @@ TEST(Config, FillsDefaultsFromTheStructs) {
   EXPECT_EQ(config.run.seed, defaults.run.seed);
   EXPECT_EQ(config.train.optimizer.lr, defaults.train.optimizer.lr);
   EXPECT_EQ(config.data.tokenizer, "bytes");
-  EXPECT_EQ(config.model.vocab, 0) << "0: the tokenizer's";
+  EXPECT_TRUE(config.model.vocab.is_auto()) << "the tokenizer's";
   EXPECT_EQ(config.train.steps, 10);
 }
 
@@ -63,8 +63,8 @@ checkpoint:
   EXPECT_EQ(config.data.sentencepiece.vocab, 8192);
   EXPECT_EQ(config.train.optimizer.lr, 6e-4);
   EXPECT_EQ(config.train.optimizer.warmup, 3);
-  EXPECT_EQ(config.parallel.size[Axis::data], 0);
-  EXPECT_EQ(config.launch.ranks, 0);
+  EXPECT_TRUE(config.parallel.size[Axis::data].is_auto());
+  EXPECT_TRUE(config.launch.ranks.is_auto());
   EXPECT_EQ(config.log.trace_steps, (std::vector<std::int64_t>{3, 4}));
 }
 
@@ -87,7 +87,7 @@ TEST(Config, OverridingTheTokenizerDropsTheFilesSentencePiece) {
   EXPECT_EQ(trained.data.sentencepiece.vocab, 100);
   const Config bytes = parse_config(to_yaml(trained), {"data.tokenizer=bytes"});
   EXPECT_EQ(bytes.data.tokenizer, "bytes");
-  EXPECT_EQ(bytes.data.sentencepiece.vocab, 0);
+  EXPECT_TRUE(bytes.data.sentencepiece.vocab.is_auto());
 }
 
 TEST(Config, AnchorsAreResolved) {
@@ -169,9 +169,9 @@ TEST(Config, EveryPresetRoundTrips) {
 
 // Parameters of the published model, counted from the shape: what each paper or model card states.
 std::int64_t parameters(const ModelConfig& m) {
-  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads;
-  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden / m.heads;
-  const std::int64_t ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  const std::int64_t kv_heads = m.kv_heads.value_or(m.heads);
+  const std::int64_t head_dim = m.head_dim.value_or(m.hidden / m.heads);
+  const std::int64_t ffn = m.ffn.value_or(4 * m.hidden);
   const std::int64_t qkv = (m.heads + 2 * kv_heads) * head_dim, attention = m.heads * head_dim;
   const std::int64_t norm = m.norm == NormKind::layer_norm ? 2 * m.hidden : m.hidden;
   const std::int64_t up = m.mlp == Mlp::swiglu ? 2 * ffn : ffn;
@@ -227,7 +227,7 @@ TEST(Config, AGivenKeyWinsOverThePreset) {
   EXPECT_EQ(model.layers, 2);
   EXPECT_EQ(model.hidden, 768);
   EXPECT_FALSE(model.tie_embeddings);
-  EXPECT_EQ(model.vocab, 0);
+  EXPECT_TRUE(model.vocab.is_auto());
 }
 
 // What a directory says, without one.
@@ -297,7 +297,7 @@ TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
   EXPECT_THAT(keys_left_to_planner(planned),
               ElementsAre("train.micro_batch", "parallel.tensor", "parallel.pipeline", "parallel.schedule",
                           "parallel.virtual_stages", "parallel.zero", "parallel.recompute"));
-  EXPECT_EQ(parse_config(to_yaml(planned)).parallel.zero, -1);
+  EXPECT_TRUE(parse_config(to_yaml(planned)).parallel.zero.is_auto());
   // What is left open breaks no rule, and one that is not left open still can.
   EXPECT_THAT(problems_of(planned), IsEmpty());
   Config chosen = planned;

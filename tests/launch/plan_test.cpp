@@ -345,7 +345,7 @@ TEST_F(LaunchOverTcp, APortThatIsTakenOrAnAddressThatIsNotHereIsNamed) {
 // launch.mode auto: who starts plait by hand gets threads, wherever the shell is.
 class LaunchAuto : public LaunchEnvironment {
  protected:
-  LaunchAuto() { config_.launch.mode = std::nullopt; }
+  LaunchAuto() { config_.launch.mode = automatic; }
   void step(const char* id, int tasks) {
     set("SLURM_STEP_ID", id);
     set("SLURM_STEP_NUM_TASKS", std::to_string(tasks));

@@ -19,10 +19,10 @@ struct LayoutCase {
   int virtual_stages = 1, zero = 0;
   bool sequence_parallel = true, overlap = true;
   Recompute recompute = Recompute::none;
-  std::optional<CollectiveWay> exchanges = {};
-  Documents documents = Documents::joined;  // separate: also windows in some of the layers
+  Auto<CollectiveWay> exchanges = {};
+  Documents documents = Documents::joined;  // separate: with windows in some of the layers
   bool qk_norm = false;
-  std::optional<CollectiveWay> reductions = {};
+  Auto<CollectiveWay> reductions = {};
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
@@ -32,9 +32,9 @@ struct LayoutCase {
     if (!sequence_parallel) text += "_nosp";
     if (!overlap) text += "_nooverlap";
     if (documents == Documents::separate) text += "_documents";
-    if (exchanges) text += "_" + to_string(*exchanges);
+    if (!exchanges.is_auto()) text += "_" + to_string(exchanges.value());
     if (qk_norm) text += "_qknorm";
-    if (reductions) text += "_reductions_" + to_string(*reductions);
+    if (!reductions.is_auto()) text += "_reductions_" + to_string(reductions.value());
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return text;
   }

@@ -122,7 +122,7 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const Device device{kind, rank / to_a_device, used.launch.ranks_per_device != 1};
+        const Device device{kind, rank / to_a_device, used.launch.may_share_devices()};
         make_current(device);
         DeviceMemory memory(device);
         const parallel::Layout layout = parallel::resolve_layout(used.parallel, ranks);

@@ -137,7 +137,7 @@ TEST(CollectiveWays, KernelsPushBetweenGpusThatReachEachOthersMemoryOnly) {
     config.comm.p2p = transport;
     EXPECT_EQ(longest(DeviceKind::cuda), none) << to_string(transport);
   }
-  config.comm.p2p.reset();
+  config.comm.p2p = automatic;
   config.comm.peer_access = PeerAccessUse::off;
   EXPECT_EQ(longest(DeviceKind::cuda), none);
 }

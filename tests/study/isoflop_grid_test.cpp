@@ -56,9 +56,9 @@ TEST_P(IsoflopGrid, PointsAreWhatWasAskedFor) {
     const Config config = parse_config(GetParam(), point.overrides);
     EXPECT_EQ(config.model.head_dim, 64) << "constant";
     EXPECT_EQ(config.model.hidden, config.model.heads * 64);
-    EXPECT_EQ(base.model.kv_heads > 0 ? config.model.heads / config.model.kv_heads : 4, 4);
-    EXPECT_NEAR(static_cast<double>(config.model.ffn) / static_cast<double>(config.model.hidden), base.model.ffn > 0 ? 2.75 : 4,
-                0.1);
+    EXPECT_EQ(!base.model.kv_heads.is_auto() ? config.model.heads / config.model.kv_heads : 4, 4);
+    EXPECT_NEAR(static_cast<double>(config.model.ffn) / static_cast<double>(config.model.hidden),
+                !base.model.ffn.is_auto() ? 2.75 : 4, 0.1);
     EXPECT_EQ(point.parameters, multiplied_parameters(config, 256));
     EXPECT_NEAR(std::log(static_cast<double>(point.parameters) / point.size), 0, std::log(1 + size_tolerance));
     const double aspect = static_cast<double>(config.model.hidden) / static_cast<double>(config.model.layers);

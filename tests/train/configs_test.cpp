@@ -32,10 +32,10 @@ TEST(ShippedConfigs, ReadAndPlan) {
     }
     for (const DeviceKind kind : {DeviceKind::host, DeviceKind::cuda}) {
       if (kind == DeviceKind::cuda && config.precision.compute == "fp64") continue;  // runs on CPUs only
-      const std::int64_t data = config.parallel.size[Axis::data] > 0 ? config.parallel.size[Axis::data] : 2;
+      const std::int64_t data = config.parallel.size[Axis::data].value_or(2);
       const auto ranks = static_cast<int>(data * config.parallel.size[Axis::tensor] * config.parallel.size[Axis::pipeline]);
       const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
-      const std::int64_t vocab = config.data.tokenizer == "bytes" ? 256 : config.model.vocab;
+      const std::int64_t vocab = config.data.tokenizer == "bytes" ? 256 : config.model.vocab.value();
       const std::vector<parallel::RankPlan> plans = parallel::make_job_plan(config, parallel::Decision{}, vocab, layout, kind);
       for (const parallel::RankPlan& plan : plans) EXPECT_GT(plan.memory.total_bytes(), 0u);
       EXPECT_NO_THROW(parallel::require_valid(parallel::training_programs(plans)));
