@@ -405,7 +405,7 @@ struct LaunchConfig {
   Auto<std::int64_t> ranks;     // auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
   std::string device = "auto";  // auto | cpu | cuda
   Auto<std::int64_t> ranks_per_device = 1;  // auto: as few as the ranks need
-  std::string rendezvous;       // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
+  std::string rendezvous;  // external: a directory all ranks share, or a place in the network (config/tcp_place.h)
   RankBinding bind = RankBinding::automatic;
   std::string token_file;  // of a rendezvous over TCP; empty: PLAIT_TOKEN
   Auto<double> memory_gib;

@@ -428,18 +428,21 @@ std::vector<CrossRule> layout_rules() {
          const std::string why = ": links have no place in a step's CUDA graph; auto, instructions or off";
          return unless(links.empty(), "cannot be on with " + links + why);
        }},
-      {{"launch.ranks_per_device", "launch.mode", "comm.p2p", "comm.p2p_pairs", "comm.exchanges", "comm.reductions",
-        "train.graph"},
-       "other than 1 is for ranks that are threads: with `launch.mode` `auto` or `threads`, `comm.p2p` `auto` or `direct`, no "
+      {{"launch.ranks_per_device", "launch.mode", "comm.backend", "comm.p2p", "comm.p2p_pairs", "comm.exchanges",
+        "comm.reductions", "train.graph"},
+       "other than 1 is for ranks that are threads: with `launch.mode` `auto` or `threads`, `comm.backend` not `nccl`, "
+       "`comm.p2p` `auto` or `direct`, no "
        "`comm.p2p_pairs`, `comm.exchanges` and `comm.reductions` `auto` or `links`, and `train.graph` not `on`",
        [](const Config& c) {
          if (!c.launch.may_share_devices()) return std::string();
          std::string other;
-         if (c.launch.mode && c.launch.mode != LaunchMode::threads) other = "launch.mode=" + to_string(*c.launch.mode);
-         if (c.comm.p2p && c.comm.p2p != Transport::direct) other = "comm.p2p=" + to_string(*c.comm.p2p);
+         if (c.launch.mode.value_or(LaunchMode::threads) != LaunchMode::threads)
+           other = "launch.mode=" + to_string(c.launch.mode.value());
+         if (c.comm.p2p.value_or(Transport::direct) != Transport::direct) other = "comm.p2p=" + to_string(c.comm.p2p.value());
          if (!c.comm.p2p_pairs.empty()) other = "comm.p2p_pairs";
          if (c.comm.exchanges == CollectiveWay::library) other = "comm.exchanges=library";
          if (c.comm.reductions == CollectiveWay::library) other = "comm.reductions=library";
+         if (c.comm.backend == Backend::nccl) other = "comm.backend=nccl";
          if (c.train.graph == GraphUse::on) other = "train.graph=on";
          return unless(other.empty(), "must be 1 with " + other +
                                           ": ranks that share a device are threads, which the library does not serve, and go "

@@ -49,9 +49,11 @@ std::string explain(const LaunchPlan& plan, const site::DeviceChoice& devices) {
     case LaunchMode::external: text += "started from outside"; break;
   }
   if (devices.kind == DeviceKind::host) return text + " on the CPU: " + devices.reason;
-  text += plan.devices.size() == 1 ? " on " : " on GPUs ";
-  text += to_string(plan.devices.front());
-  if (plan.devices.size() > 1) text += " to " + to_string(plan.devices.back());
+  const bool several = plan.devices.front() != plan.devices.back();
+  text += (several ? " on GPUs " : " on ") + to_string(plan.devices.front());
+  if (several) text += " to " + to_string(plan.devices.back());
+  if (const auto sharing = std::ranges::count(plan.devices, plan.devices.front()); sharing > 1)
+    text += fmt::format(", {} to a GPU, so that speeds say nothing", sharing);
   return text + " (" + device_name(plan.devices.front()) + "): " + devices.reason;
 }
 
@@ -72,7 +74,8 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
   site::check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
   if (plan.mode != LaunchMode::threads && config.launch.may_share_devices()) {
-    throw ConfigError({{"launch.ranks_per_device", config.launch.ranks_per_device.is_auto() ? "auto" : std::to_string(config.launch.ranks_per_device),
+    throw ConfigError({{"launch.ranks_per_device",
+                        config.launch.ranks_per_device.is_auto() ? "auto" : std::to_string(config.launch.ranks_per_device),
                         "needs ranks that are threads of one process (launch.mode=threads); here they are " +
                             std::string(plan.mode == LaunchMode::external ? "started from outside" : "processes"),
                         "", 0}});
@@ -90,7 +93,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
     if (devices.kind == DeviceKind::cuda && plan.ranks > devices.count * to_a_device) {
       refuse_ranks(
           plan.ranks,
-          "there are only " + plural(devices.count, "GPU") +
+          "this machine has only " + plural(devices.count, "GPU") +
               (to_a_device == 1 ? ", and each rank needs its own; ask for fewer, for launch.device: cpu, or, to prove a "
                                   "layout rather than to train, for launch.ranks_per_device: auto"
                                 : fmt::format(", and each takes {} ranks (launch.ranks_per_device)", to_a_device)));

@@ -37,6 +37,16 @@ SettledJob decide(const Config& config, const parallel::Decision& decision, std:
   SettledJob settled{.config = config, .decision = decision, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
   const site::DeviceChoice devices = site::choose_devices(config);
+  if (devices.kind == DeviceKind::cuda && config.launch.may_share_devices()) {
+    if (!open.empty()) {
+      throw ConfigError({{open.front(), "auto",
+                          "is decided by predicted speeds, of which there are none where ranks share a GPU "
+                          "(launch.ranks_per_device): give a value",
+                          "", 0}});
+    }
+    settled.plan = plan::unpredicted("no prediction: ranks share GPUs (launch.ranks_per_device)");
+    return settled;
+  }
   const PlacementStrategy strategy = config.placement.strategy;
   Config asked = config;
   const bool external = site::launch_mode(config) == LaunchMode::external;

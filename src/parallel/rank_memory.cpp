@@ -214,11 +214,14 @@ class MemoryItems {
     const auto always = [&](std::string name, std::size_t bytes) {
       items_.push_back({std::move(name), "messages", bytes, {}, Allocation::link});
     };
+    std::set<std::pair<StreamRole, std::vector<int>>> made;  // groups of the same stream and ranks share a communicator
     for (const GroupStream& group : group_streams_of(plan_)) {
-      const char* const what = group == exchange_group    ? "exchange"
-                               : group == reduction_group ? "reduction"
-                                                          : "tensor reduction";
-      if (const std::size_t bytes = plan_.landing_bytes(group); bytes > 0) always(std::string(what) + " landing", bytes);
+      const std::string what = group == exchange_group         ? "exchange"
+                               : group == reduction_group      ? "reduction"
+                               : group.group == groups::tensor ? "tensor reduction"
+                                                               : to_string(group.group);
+      const std::size_t bytes = plan_.landing_bytes(group);
+      if (bytes > 0 && made.emplace(group.role, plan_.members(group.group)).second) always(what + " landing", bytes);
     }
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
       always(message_item(buffer.buffer), static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 
@@ -20,14 +21,13 @@ class GroupsBuilder {
   void communicators(RankGroups& groups) {
     for (const parallel::GroupStream& kind : parallel::group_streams_of(plan_)) {
       const std::vector<int> members = plan_.members(kind.group);
-      std::shared_ptr<comm::Communicator>& communicator = groups.communicators[kind];
-      if (plan_.goes_by_links(kind)) {
-        communicator = groups.by_links[kind] = by_links(kind, members);
-      } else {
-        std::shared_ptr<comm::Communicator>& same = by_members_[{kind.role, members}];
-        if (!same) same = make(kind, members);
-        communicator = same;
-      }
+      const bool by_links = plan_.goes_by_links(kind);
+      std::shared_ptr<comm::Communicator>& same = by_members_[{kind.role, by_links, members}];
+      if (!same && by_links)
+        same = options_.replace(to_string(kind), groups.by_links[kind] = make_by_links(kind, members));
+      else if (!same)
+        same = options_.replace(to_string(kind), make(kind, members));
+      groups.communicators[kind] = same;
     }
   }
 
@@ -73,8 +73,8 @@ class GroupsBuilder {
     return buffers;
   }
 
-  std::shared_ptr<comm::p2p::LinkCommunicator> by_links(const parallel::GroupStream& kind,
-                                                        const std::vector<int>& members) const {
+  std::shared_ptr<comm::p2p::LinkCommunicator> make_by_links(const parallel::GroupStream& kind,
+                                                             const std::vector<int>& members) const {
     const bool exchanges = kind == parallel::exchange_group, tensor = kind.group == parallel::groups::tensor;
     const std::string name = exchanges                           ? "exchange."
                              : tensor                            ? "tensor-reduction."
@@ -127,7 +127,8 @@ class GroupsBuilder {
   const parallel::RankPlan& plan_;
   const GroupOptions& options_;
   comm::Rendezvous& store_;
-  std::map<std::pair<parallel::StreamRole, std::vector<int>>, std::shared_ptr<comm::Communicator>> by_members_;
+  // By the role of their stream, whether they go by links, and their members.
+  std::map<std::tuple<parallel::StreamRole, bool, std::vector<int>>, std::shared_ptr<comm::Communicator>> by_members_;
 };
 
 }  // namespace

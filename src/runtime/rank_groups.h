@@ -46,6 +46,9 @@ struct GroupOptions {
   // Groups are named by their purpose and their first rank, "tensor.0"; links by their ends, "link.0.1".
   comm::CommunicatorMaker make_communicator = comm::make_communicator;
   comm::p2p::LinkMaker make_link = comm::p2p::make_link;
+  // Called with each communicator that was made, by links too, and the words for its group; what it returns takes its place.
+  std::function<std::shared_ptr<comm::Communicator>(const std::string& group, std::shared_ptr<comm::Communicator> made)>
+      replace = [](const std::string&, std::shared_ptr<comm::Communicator> made) { return made; };
 };
 
 // Makes the groups of a rank. Collective over all ranks of the layout, which make their groups in one order. Groups of the same

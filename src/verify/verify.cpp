@@ -1,5 +1,7 @@
 #include "verify/verify.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -12,6 +14,12 @@
 
 namespace plait::verify {
 namespace {
+
+// "NVIDIA H200, of 4 ranks".
+std::string device_text(const std::vector<Device>& devices) {
+  const auto sharing = std::ranges::count(devices, devices.front());
+  return device_name(devices.front()) + (devices.front().is_cuda() && sharing > 1 ? fmt::format(", of {} ranks", sharing) : "");
+}
 
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
@@ -128,7 +136,7 @@ class Verification {
     LayoutResult result{.model = matrix_.models[c.model].name,
                         .layout = c.layout,
                         .parallel = c.config.parallel,
-                        .device = device_name(launch.devices.front()),
+                        .device = device_text(launch.devices),
                         .failure = failure};
     if (failure.empty()) compare(c, launch, result);
     result.seconds = seconds_since(start);

@@ -217,10 +217,21 @@ TEST_F(PlanCommand, PairsOfRanksThatThereAreNotAreRefused) {
 
 TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
   Config config;
-  EXPECT_EQ(site::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 2}));
+  EXPECT_EQ(site::placed_device(config, {DeviceKind::cuda, 4, ""}, 2, 4), (Device{DeviceKind::cuda, 2}));
   config.placement.devices = {3, 1, 0, 2};
-  EXPECT_EQ(site::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 0}));
-  EXPECT_EQ(site::placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
+  EXPECT_EQ(site::placed_device(config, {DeviceKind::cuda, 4, ""}, 2, 4), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(site::placed_device(config, {DeviceKind::host, 0, ""}, 2, 4), (Device{DeviceKind::host, 2}));
+}
+
+TEST(PlacedDevice, SharedByAsManyRanksAsAskedForOrAsFewAsTheyNeed) {
+  Config config;
+  const site::DeviceChoice two_gpus{DeviceKind::cuda, 2, ""};
+  config.launch.ranks_per_device = 3;
+  EXPECT_EQ(site::placed_device(config, two_gpus, 2, 4), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(site::placed_device(config, two_gpus, 3, 4), (Device{DeviceKind::cuda, 1}));
+  config.launch.ranks_per_device = automatic;
+  EXPECT_EQ(site::placed_device(config, two_gpus, 2, 4), (Device{DeviceKind::cuda, 1}));
+  EXPECT_TRUE(site::placed_device(config, two_gpus, 2, 4).shared);
 }
 
 // A machine whose GPUs are all alike becomes one of pairs.

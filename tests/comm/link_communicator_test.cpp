@@ -514,8 +514,8 @@ class GpuLinkCommunicator : public testing::Test {
   const int ranks_ = shared_ ? 4 : cuda_device_count();
 };
 
-// Ranks of two GPUs and more, or four that share one, by all transports that reach each other's memory, by copy engines and by kernels of one thread
-// block and of several.
+// Ranks of two GPUs and more, or four that share one, by all transports that reach each other's memory, by copy engines and by
+// kernels of one thread block and of several.
 TEST_F(GpuLinkCommunicator, ThousandsOfRandomCalls) {
   struct Way {
     std::optional<Transport> transport;

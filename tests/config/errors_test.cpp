@@ -118,18 +118,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"bounds.exposed_dp=101%"}, "bounds.exposed_dp", "101%", "must be none, or a percentage from 0% to 100%", ""},
         Case{{"run.name=''"}, "run.name", "", "must be one folder's name", ""}));
 
-INSTANTIATE_TEST_SUITE_P(NotSupportedYet, ConfigOverrideErrors,
-                         testing::Values(Case{{"parallel.zero=3"},
-                                              "parallel.zero",
-                                              "3",
-                                              "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet",
-                                              ""},
-                                         Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be auto or 0 to 2", ""},
-                                         Case{{"parallel.tensor=0"}, "parallel.tensor", "0", "must be auto or 1 to 65536", ""},
-                                         Case{{"model.kv_heads=0"}, "model.kv_heads", "0", "must be auto or 1 to 4096", ""},
-                                         Case{{"comm.bucket_mb=-0.0"}, "comm.bucket_mb", "-0.0", "must be auto or", ""},
-                                         Case{{"study.budget.minutes=0"}, "study.budget.minutes", "0", "must be auto or", ""},
-                                         Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    NotSupportedYet, ConfigOverrideErrors,
+    testing::Values(Case{{"parallel.zero=3"},
+                         "parallel.zero",
+                         "3",
+                         "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet",
+                         ""},
+                    Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be auto or 0 to 2", ""},
+                    Case{{"parallel.tensor=0"}, "parallel.tensor", "0", "must be auto or 1 to 65536", ""},
+                    Case{{"model.kv_heads=0"}, "model.kv_heads", "0", "must be auto or 1 to 4096", ""},
+                    Case{{"comm.bucket_mb=-0.0"}, "comm.bucket_mb", "-0.0", "must be auto or", ""},
+                    Case{{"study.budget.minutes=0"}, "study.budget.minutes", "0", "must be auto or", ""},
+                    Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or 0 to 2 (sharding parameters", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutRule, ConfigOverrideErrors,
@@ -162,6 +163,19 @@ INSTANTIATE_TEST_SUITE_P(
              "comm.p2p_pairs: 1-2=direct needs peer access",
              ""},
         Case{{"comm.peer_access=off", "comm.require=p2p"}, "comm.peer_access", "off", "which comm.require=p2p asks for", ""},
+        Case{{"launch.ranks_per_device=2", "launch.mode=processes"},
+             "launch.ranks_per_device",
+             "2",
+             "must be 1 with launch.mode=processes",
+             ""},
+        Case{{"launch.ranks_per_device=auto", "comm.exchanges=library"},
+             "launch.ranks_per_device",
+             "auto",
+             "must be 1 with comm.exchanges=library",
+             ""},
+        Case{
+            {"launch.ranks_per_device=2", "comm.p2p=host"}, "launch.ranks_per_device", "2", "must be 1 with comm.p2p=host", ""},
+        Case{{"launch.ranks_per_device=0"}, "launch.ranks_per_device", "0", "must be auto or 1 to 1024", ""},
         Case{{"comm.require=nvlink"}, "comm.require", "nvlink", "must be one of none, p2p, rdma", ""},
         Case{{"train.graph=on", "parallel.pipeline=2"}, "train.graph", "on", "cannot be on with parallel.pipeline=2", ""},
         Case{{"train.graph=on", "parallel.tensor=2", "comm.exchanges=links"},

@@ -16,7 +16,8 @@ TEST(EnqueuedCounters, BeginAtZero) {
   EnqueuedCounters counters;
   const std::uint32_t counter = 0;
   EXPECT_EQ(counters.await(&counter, 0), nullptr);
-  EXPECT_EQ(counters.await(&counter, 0u - 2), nullptr);  // as a mailbox waits for places of which the first round finds all free
+  EXPECT_EQ(counters.await(&counter, 0u - 2),
+            nullptr);  // as a mailbox waits for places of which the first round finds all free
 }
 
 TEST(EnqueuedCounters, GiveTheEventOfTheLatestWrite) {

@@ -87,6 +87,31 @@ TEST(GpuLaunchPlan, AutoTakesAllGpusAndNoMore) {
   EXPECT_EQ(plan_launch(config).ranks, devices + 1);
 }
 
+TEST(GpuLaunchPlan, RanksMayShareAGpu) {
+  const int gpus = cuda_device_count();
+  if (gpus == 0) GTEST_SKIP() << "needs a GPU";
+  Config config;
+  config.launch.ranks = 3 * gpus;
+  config.launch.ranks_per_device = automatic;
+  const LaunchPlan plan = plan_launch(config);
+  for (int rank = 0; rank < plan.ranks; ++rank)
+    EXPECT_EQ(plan.devices[static_cast<std::size_t>(rank)], (Device{DeviceKind::cuda, rank / 3}));
+  EXPECT_TRUE(plan.devices.front().shared);
+  EXPECT_THAT(plan.explanation, HasSubstr("3 to a GPU, so that speeds say nothing"));
+  config.launch.ranks_per_device = 2;
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), HasSubstr("each takes 2 ranks (launch.ranks_per_device)"));
+}
+
+TEST(LaunchPlan, SharedDevicesAreForThreads) {
+  Config config = on_cpu();
+  EXPECT_FALSE(plan_launch(config).devices.front().shared);
+  config.launch.ranks_per_device = 2;
+  EXPECT_TRUE(plan_launch(config).devices.front().shared);
+  config.launch.mode = LaunchMode::processes;
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
+              AllOf(HasSubstr("launch.ranks_per_device=2"), HasSubstr("threads of one process")));
+}
+
 TEST(LaunchPlan, Fp64RunsOnTheCpu) {
   Config config;
   config.precision.compute = "fp64";

@@ -126,8 +126,7 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         make_current(device);
         DeviceMemory memory(device);
         const parallel::Layout layout = parallel::resolve_layout(used.parallel, ranks);
-        parallel::RankPlan plan =
-            parallel::make_rank_plan(used, parallel::Decision{}, used.model.vocab, layout, rank, kind);
+        parallel::RankPlan plan = parallel::make_rank_plan(used, parallel::Decision{}, used.model.vocab, layout, rank, kind);
         if (edit) edit(plan);
         GroupOptions groups;
         groups.device = device;

@@ -80,11 +80,9 @@ inline RankParts faulty_group(const std::string& group, const CallFault& fault) 
   RankParts parts;
   parts.group_options = [=](const Config& config, Device device) {
     runtime::GroupOptions options = train::group_options(config, device);
-    options.make_communicator = [=](const comm::GroupSpec& spec,
-                                    comm::Rendezvous& store) -> std::shared_ptr<comm::Communicator> {
-      std::shared_ptr<comm::Communicator> made = comm::make_communicator(spec, store);
-      if (!spec.name.starts_with(group + ".")) return made;
-      return std::make_shared<FaultyCommunicator>(group, std::move(made), fault);
+    options.replace = [=](const std::string& name, std::shared_ptr<comm::Communicator> made) {
+      if (name != group) return made;
+      return std::shared_ptr<comm::Communicator>(std::make_shared<FaultyCommunicator>(group, std::move(made), fault));
     };
     return options;
   };

@@ -135,6 +135,23 @@ TEST_F(Verify, Fp8LayoutsRoundAsTheSerialRunDoes) {
 }
 
 // Replicas and micro-batches have different numbers of targets that count, or none.
+// All collectives go by links, each stream is issued by a thread of its own, and order within a step is the streams' alone.
+TEST_F(Verify, LayoutsAgreeWhereRanksShareADevice) {
+  const std::vector<std::string> layouts = {"data=2",
+                                            "data=4 zero=2",
+                                            "tensor=2 sequence_parallel=false",
+                                            "tensor=4",
+                                            "pipeline=4 schedule=zb-v",
+                                            "pipeline=2 schedule=interleaved virtual_stages=2",
+                                            "pipeline=2 data=2 tensor=2 schedule=1f1b zero=2",
+                                            "pipeline=2 data=2 schedule=zb-h1 zero=1"};
+  for (const char* shared : {"launch.ranks_per_device=4", "launch.ranks_per_device=auto"}) {
+    const VerifyReport report = verify(verify_request(layouts, {}, {shared}));
+    EXPECT_EQ(report.failed(), 0) << shared;
+    EXPECT_EQ(report.layouts.size(), layouts.size());
+  }
+}
+
 TEST_F(Verify, LayoutsAgreeWhereTargetsDoNotCount) {
   const std::vector<std::string> layouts = {"data=4", "data=2 zero=1", "pipeline=2 data=2 zero=2", "tensor=2 data=2",
                                             "pipeline=2 schedule=zb-v"};

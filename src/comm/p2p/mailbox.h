@@ -15,6 +15,9 @@
 // message that a kernel copies, the kernel itself keeps it. A message larger than a slot travels in chunks: one enters the ring
 // while another leaves it.
 //
+// Where ranks share a GPU (Device::shared), nothing on it waits for a counter: the thread that enqueues a wait blocks until the
+// write has been enqueued, and its stream then waits for an event (core/enqueued_counters.h).
+//
 // Each end belongs to one thread, and its calls to one stream or to streams joined by events. Counters count chunks modulo 2^32
 // and are never reset.
 #pragma once

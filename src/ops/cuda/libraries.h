@@ -15,14 +15,16 @@ void check(cudnnStatus_t status, std::source_location where = std::source_locati
 }  // namespace plait
 
 // cuBLASLt's functions by their names without its prefix.
-#define PLAIT_CUBLASLT_FUNCTIONS(X)                                                                                  \
-  X(Create)                                                                                                          \
-  X(Destroy)                                                                                                         \
-  X(GetStatusName)                                                                                                   \
-  X(GetStatusString)                                                                                                 \
-  X(GetVersion) X(Matmul) X(MatmulAlgoCheck) X(MatmulAlgoGetHeuristic) X(MatmulDescCreate) X(MatmulDescDestroy)      \
-      X(MatmulDescSetAttribute) X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute) \
-          X(MatrixLayoutCreate) X(MatrixLayoutDestroy)
+#define PLAIT_CUBLASLT_FUNCTIONS(X)                                                                                      \
+  X(Create)                                                                                                              \
+  X(Destroy)                                                                                                             \
+  X(GetStatusName)                                                                                                       \
+  X(GetStatusString)                                                                                                     \
+  X(GetVersion)                                                                                                          \
+  X(Matmul)                                                                                                              \
+  X(MatmulAlgoCheck)                                                                                                     \
+  X(MatmulAlgoGetHeuristic) X(MatmulDescCreate) X(MatmulDescDestroy) X(MatmulDescSetAttribute) X(MatmulPreferenceCreate) \
+      X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)
 
 namespace plait::ops::cuda {
 
