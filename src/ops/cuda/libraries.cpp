@@ -30,9 +30,22 @@ const CublasLt& cublas_lt() {
   static const CublasLt functions = [] {
     const SharedLibrary library("cuBLASLt", {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR), PLAIT_CUBLASLT_LIBRARY});
     CublasLt found;
-#define PLAIT_CUBLASLT_FIND(function) library.find(found.function, "cublasLt" #function);
-    PLAIT_CUBLASLT_FUNCTIONS(PLAIT_CUBLASLT_FIND)
-#undef PLAIT_CUBLASLT_FIND
+    library.find(found.Create, "cublasLtCreate");
+    library.find(found.Destroy, "cublasLtDestroy");
+    library.find(found.GetStatusName, "cublasLtGetStatusName");
+    library.find(found.GetStatusString, "cublasLtGetStatusString");
+    library.find(found.GetVersion, "cublasLtGetVersion");
+    library.find(found.Matmul, "cublasLtMatmul");
+    library.find(found.MatmulAlgoCheck, "cublasLtMatmulAlgoCheck");
+    library.find(found.MatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+    library.find(found.MatmulDescCreate, "cublasLtMatmulDescCreate");
+    library.find(found.MatmulDescDestroy, "cublasLtMatmulDescDestroy");
+    library.find(found.MatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+    library.find(found.MatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+    library.find(found.MatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+    library.find(found.MatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+    library.find(found.MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+    library.find(found.MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
     return found;
   }();
   return functions;

@@ -14,24 +14,26 @@ void check(cudnnStatus_t status, std::source_location where = std::source_locati
 
 }  // namespace plait
 
-// cuBLASLt's functions by their names without its prefix.
-#define PLAIT_CUBLASLT_FUNCTIONS(X)                                                                                      \
-  X(Create)                                                                                                              \
-  X(Destroy)                                                                                                             \
-  X(GetStatusName)                                                                                                       \
-  X(GetStatusString)                                                                                                     \
-  X(GetVersion)                                                                                                          \
-  X(Matmul)                                                                                                              \
-  X(MatmulAlgoCheck)                                                                                                     \
-  X(MatmulAlgoGetHeuristic) X(MatmulDescCreate) X(MatmulDescDestroy) X(MatmulDescSetAttribute) X(MatmulPreferenceCreate) \
-      X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)
-
 namespace plait::ops::cuda {
 
+// cuBLASLt's functions by their names without its prefix.
 struct CublasLt {
-#define PLAIT_CUBLASLT_MEMBER(function) decltype(&::cublasLt##function) function = nullptr;
-  PLAIT_CUBLASLT_FUNCTIONS(PLAIT_CUBLASLT_MEMBER)
-#undef PLAIT_CUBLASLT_MEMBER
+  decltype(&cublasLtCreate) Create = nullptr;
+  decltype(&cublasLtDestroy) Destroy = nullptr;
+  decltype(&cublasLtGetStatusName) GetStatusName = nullptr;
+  decltype(&cublasLtGetStatusString) GetStatusString = nullptr;
+  decltype(&cublasLtGetVersion) GetVersion = nullptr;
+  decltype(&cublasLtMatmul) Matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) MatmulAlgoCheck = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic = nullptr;
+  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy = nullptr;
 };
 
 // Opens the library at the first call: 350,000 relocations, 100 ms that a process which multiplies nothing on a GPU does not
