@@ -29,7 +29,8 @@ using std::chrono::milliseconds;
 // should name the cause, which is not always the first failure that the parent sees.
 constexpr milliseconds poll_interval{20};
 constexpr milliseconds settle_time{200};
-// A killed rank says nothing itself; the others get this long to say what they waited for.
+// A killed rank says nothing itself; the others get this long to say what they waited for. And a rank that refuses the job is
+// not the only one: the others get this long to remove what they had made for it.
 constexpr milliseconds last_words_time{3'000};
 
 struct Child {
@@ -42,6 +43,7 @@ struct Child {
   bool stopped_with_checkpoint() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == stopped_status; }
   // The status of a rank's own communication failure, usually the loss of another.
   bool may_have_lost_another() const { return !killed() && WEXITSTATUS(status) == 3; }
+  bool refused() const { return !killed() && WEXITSTATUS(status) == 2; }
   bool killed() const { return !running && WIFSIGNALED(status); }
   // True if the signal `passed_on` (0: none) ended it, which is then no failure of its own.
   bool ended_by(int passed_on) const { return passed_on != 0 && killed() && WTERMSIG(status) == passed_on; }
@@ -240,6 +242,7 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
       settled = now + settle_time;
       if (!left_alone) {
         const Child first = children.failures().front();
+        if (first.refused()) settled = now + last_words_time;
         if (first.killed()) {
           report_death(*store, first.rank, fmt::format("(process {}) {}", first.process, first.how_it_ended()));
           settled = now + last_words_time;
