@@ -63,7 +63,8 @@ class Planning {
       from_file_ = false;
     }
     if (!wish.calibration.empty()) given_ = load_calibration(wish.calibration);
-    live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
+    live_ = !from_file_ && !config.launch.may_share_devices() && wish.gpus == 0 && wish.device.empty() &&
+            devices_.kind == DeviceKind::cuda;
     check_device_rules(config, kind_, fmt::format("this plan is for {}", kind_ == DeviceKind::cuda ? "GPUs" : "CPUs"));
   }
 
@@ -97,6 +98,9 @@ class Planning {
     result.fabric = here.fabric;
     result.context.machine = result.machine.origin();
     result.context.topology = here.topology;
+    if (kind_ == DeviceKind::cuda && config_.launch.may_share_devices())
+      result.context.topology +=
+          "; as if no ranks shared a GPU (launch.ranks_per_device): the times are not what the run takes";
     decision.collectives = here.collectives;
     result.job =
         plan_job(config_, decision, vocab, here.ranks, here.site(),
