@@ -54,7 +54,7 @@ void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--junit", o->junit, "Write the results as JUnit XML")->type_name("FILE");
   command->add_flag("--strict", o->strict, "Fail (exit status 1) where a bound is too weak to catch a fault");
   command->add_flag("--share-devices", o->share_devices,
-                    "Let as many ranks share a GPU as there are too few GPUs for (launch.ranks_per_device=auto)");
+                    "Let ranks share GPUs if there are more ranks than GPUs (launch.ranks_per_device=auto)");
   command
       ->add_option("--layout", o->layouts,
                    "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")

@@ -421,10 +421,11 @@ struct LaunchConfig {
     k.auto_key("ranks", &LaunchConfig::ranks, k.whole(1, limits::ranks),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
-    k.auto_key("ranks_per_device", &LaunchConfig::ranks_per_device, k.whole(1, limits::host_ranks),
-               "Ranks that share a GPU, as threads of one process (docs/verify.md): any layout then runs on one GPU, to prove "
-               "what it computes; its speed says nothing. Rank r is on GPU r / ranks_per_device. `auto`: as few as the ranks "
-               "need. Above 1 and with `auto` all collectives go by links, between CPUs too, and messages by `direct`.");
+    k.auto_key(
+        "ranks_per_device", &LaunchConfig::ranks_per_device, k.whole(1, limits::host_ranks),
+        "Ranks that share a GPU, as threads of one process (docs/verification.md): any layout then runs on one GPU, to prove "
+        "what it computes; its speed says nothing. Rank r is on GPU r / ranks_per_device. `auto`: as few as the ranks "
+        "need. Above 1 and with `auto` all collectives go by links, between CPUs too, and messages by `direct`.");
     k.per_host(k.choice("bind", &LaunchConfig::bind,
                         "`auto`: the rank of a GPU runs on the processors of its GPU's NUMA node, unless the process is bound "
                         "from outside. `none`: ranks run wherever the process may."));
