@@ -4,6 +4,7 @@
 #include <concepts>
 #include <optional>
 #include <source_location>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -53,5 +54,17 @@ class Auto {
  private:
   std::optional<T> value_;
 };
+
+// "auto", or the given value as a file has it.
+template <typename T>
+  requires(std::integral<T> || std::is_enum_v<T>)
+std::string to_string(const Auto<T>& held) {
+  if (held.is_auto()) return "auto";
+  if constexpr (std::integral<T>) {
+    return std::to_string(held.value());
+  } else {
+    return to_string(held.value());
+  }
+}
 
 }  // namespace plait

@@ -65,15 +65,14 @@ std::string preset_markdown() {
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
-    const auto number = [](const Auto<std::int64_t>& v) { return v.is_auto() ? std::string("auto") : std::to_string(v); };
     std::string position = to_string(m.position);
     if (m.position == Position::rope) position += ", base " + yaml_text(m.rope_base);
     const std::string norm =
         fmt::format("{}, {}{}", to_string(m.norm), yaml_text(m.norm_epsilon), m.qk_norm ? ", `qk_norm`" : "");
-    text +=
-        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", preset.name, preset.meaning,
-                    m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.head_dim), number(m.ffn), number(m.vocab),
-                    number(m.max_sequence), norm, to_string(m.mlp), position, m.tie_embeddings ? "yes" : "no");
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", preset.name,
+                        preset.meaning, m.layers, m.hidden, m.heads, to_string(m.kv_heads), to_string(m.head_dim),
+                        to_string(m.ffn), to_string(m.vocab), to_string(m.max_sequence), norm, to_string(m.mlp), position,
+                        m.tie_embeddings ? "yes" : "no");
   }
   return text;
 }
@@ -135,7 +134,7 @@ std::vector<ConfigValue> shared_values(const Config& config) {
 
 std::string schedule_name(const ParallelConfig& parallel) {
   if (parallel.schedule_file) return parallel.schedule_file->path;
-  return parallel.schedule.is_auto() ? "auto" : to_string(parallel.schedule.value());
+  return to_string(parallel.schedule);
 }
 
 std::string configuration_markdown() {

@@ -1,6 +1,5 @@
 #include "core/enqueued_counters.h"
 
-#include <functional>
 #include <utility>
 
 #include "core/error.h"

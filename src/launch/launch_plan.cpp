@@ -74,8 +74,7 @@ LaunchPlan made_plan(const Config& config, std::shared_ptr<comm::Rendezvous> joi
   site::check_device_rules(config, devices.kind, devices.reason);
   plan.this_rank = rank_from_environment(config, std::move(joined));
   if (plan.mode != LaunchMode::threads && config.launch.may_share_devices()) {
-    throw ConfigError({{"launch.ranks_per_device",
-                        config.launch.ranks_per_device.is_auto() ? "auto" : std::to_string(config.launch.ranks_per_device),
+    throw ConfigError({{"launch.ranks_per_device", to_string(config.launch.ranks_per_device),
                         "needs ranks that are threads of one process (launch.mode=threads); here they are " +
                             std::string(plan.mode == LaunchMode::external ? "started from outside" : "processes"),
                         "", 0}});

@@ -255,10 +255,9 @@ std::string without_rest(const std::string& text, const ParallelConfig& parallel
   for (const std::string& part : verify::split_overrides(text, axes_key)) {
     if (!part.starts_with(to_string(rest_axis) + "=")) parts.push_back(part);
   }
-  const auto size = [](const Auto<std::int64_t>& said) { return said.is_auto() ? std::string("auto") : std::to_string(said); };
   if (parts.empty()) {
     AxisSet::all().without(rest_axis).for_each(
-        [&](plait::Axis axis) { parts.push_back(to_string(axis) + "=" + size(parallel.size[axis])); });
+        [&](plait::Axis axis) { parts.push_back(to_string(axis) + "=" + to_string(parallel.size[axis])); });
   }
   return fmt::format("{}", fmt::join(parts, " "));
 }

@@ -177,8 +177,7 @@ Resolved Resolver::resolve(const Draft& draft) {
     const std::int64_t vocab = vocabulary(config);
     site::JobSite here = site::find_site(config, vocab, wish);
     if (here.kind == DeviceKind::cuda && config.launch.may_share_devices()) {
-      throw ConfigError({{"launch.ranks_per_device",
-                          config.launch.ranks_per_device.is_auto() ? "auto" : std::to_string(config.launch.ranks_per_device),
+      throw ConfigError({{"launch.ranks_per_device", to_string(config.launch.ranks_per_device),
                           "must be 1 in a study: speeds of ranks that share a GPU say nothing", "", 0}});
     }
     if (draft.ranks > here.fabric->gpus()) {

@@ -86,12 +86,8 @@ void compare_arithmetic(const ModelConfig& here, const ModelConfig& there, Compa
     comparison.same("model.rope_scaling.high_freq_factor", ours.high_freq_factor, theirs.high_freq_factor);
     comparison.same("model.rope_scaling.original_max_position", ours.original_max_position, theirs.original_max_position);
   }
-  if (here.window != there.window) {
-    const auto text = [](const Auto<std::int64_t>& window) {
-      return window.is_auto() ? "auto" : std::to_string(window.value());
-    };
-    comparison.differs("model.window", text(here.window), comparison.rule(text(there.window)));
-  }
+  if (here.window != there.window)
+    comparison.differs("model.window", to_string(here.window), comparison.rule(to_string(there.window)));
   comparison.same("model.window_layers", here.window_layers, there.window_layers);
 }
 

@@ -22,8 +22,6 @@ const std::string key_prefix = "parallel.";
 // The numbers of ranks follow from the layout.
 const std::string any_ranks = "launch.ranks=auto";
 
-std::string text_of(const Auto<std::int64_t>& number) { return number.is_auto() ? "auto" : std::to_string(number); }
-
 struct LayoutKey {
   std::string name;
   std::function<std::string(const ParallelConfig&)> value;
@@ -34,15 +32,15 @@ struct LayoutKey {
 std::vector<LayoutKey> layout_keys() {
   std::vector<LayoutKey> keys;
   for (const Name<Axis>& axis : names<Axis>)
-    keys.push_back({std::string(axis.text), [axis](const ParallelConfig& p) { return text_of(p.size[axis.value]); }});
+    keys.push_back({std::string(axis.text), [axis](const ParallelConfig& p) { return to_string(p.size[axis.value]); }});
   const std::vector<LayoutKey> others{
       {"schedule", [](const ParallelConfig& p) { return p.schedule_file ? std::string() : schedule_name(p); }},
       {"schedule.file", [](const ParallelConfig& p) { return p.schedule_file ? schedule_name(p) : std::string(); }, true},
-      {"virtual_stages", [](const ParallelConfig& p) { return text_of(p.virtual_stages); }},
+      {"virtual_stages", [](const ParallelConfig& p) { return to_string(p.virtual_stages); }},
       {"stages", [](const ParallelConfig& p) { return fmt::format("[{}]", fmt::join(p.stages, ", ")); }},
-      {"zero", [](const ParallelConfig& p) { return text_of(p.zero); }},
+      {"zero", [](const ParallelConfig& p) { return to_string(p.zero); }},
       {"sequence_parallel", [](const ParallelConfig& p) { return std::string(p.sequence_parallel ? "true" : "false"); }},
-      {"recompute", [](const ParallelConfig& p) { return p.recompute.is_auto() ? "auto" : to_string(p.recompute.value()); }},
+      {"recompute", [](const ParallelConfig& p) { return to_string(p.recompute); }},
   };
   keys.insert(keys.end(), others.begin(), others.end());
   return keys;

@@ -104,5 +104,12 @@ TEST(Auto, IsNoNumber) {
   EXPECT_THROW(config("parallel.data=0"), ConfigError);
 }
 
+TEST(Auto, IsWordedAsInAFile) {
+  EXPECT_EQ(to_string(Auto<std::int64_t>()), "auto");
+  EXPECT_EQ(to_string(Auto<std::int64_t>(-3)), "-3");
+  EXPECT_EQ(to_string(Auto<Recompute>()), "auto");
+  EXPECT_EQ(to_string(Auto<Recompute>(Recompute::full)), "full");
+}
+
 }  // namespace
 }  // namespace plait
